@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mqtrail.client import BrokerHalves, DelayedMessage, HalfMessage, SyncAdmin
+from mqtrail.client import BrokerHalfMessages, DelayedMessage, HalfMessage, SyncAdmin
 from mqtrail.clock import now_ms
 
 from .model import Scope
@@ -202,7 +202,7 @@ def _due(messages: Iterable[DelayedMessage], at_ms: int) -> tuple[DueCount, ...]
 def transactions(admin: SyncAdmin, namesrv: str, row_count: int = ROWS_DEFAULT) -> TransactionsAnswer:
     """Return the half messages that wait for the end of their transaction. MQError as of `delayed`."""
     admin.targets()
-    brokers, problems = admin.halves()
+    brokers, problems = admin.half_messages()
     found = sorted((_half(one, half) for one in brokers for half in one.open or ()), key=lambda row: row.born_ms)
     given_up = [(half.stored_ms, _given_up(one, half)) for one in brokers for half in one.given_up or ()]
     given_up.sort(key=lambda each: -each[0])
@@ -214,7 +214,7 @@ def transactions(admin: SyncAdmin, namesrv: str, row_count: int = ROWS_DEFAULT) 
     )
 
 
-def _transactions_row(one: BrokerHalves) -> TransactionsRow:
+def _transactions_row(one: BrokerHalfMessages) -> TransactionsRow:
     return TransactionsRow(
         one.broker_name,
         None if one.open is None else len(one.open),
@@ -227,7 +227,7 @@ def _transactions_row(one: BrokerHalves) -> TransactionsRow:
     )
 
 
-def _half(broker: BrokerHalves, half: HalfMessage) -> HalfRow:
+def _half(broker: BrokerHalfMessages, half: HalfMessage) -> HalfRow:
     left = None if broker.check_count_max is None else max(0, broker.check_count_max - half.check_count)
     return HalfRow(
         broker.broker_name,
@@ -243,7 +243,7 @@ def _half(broker: BrokerHalves, half: HalfMessage) -> HalfRow:
     )
 
 
-def _given_up(broker: BrokerHalves, half: HalfMessage) -> HalfRow:
+def _given_up(broker: BrokerHalfMessages, half: HalfMessage) -> HalfRow:
     waits = None if broker.open is None else half.msg_id in {one.msg_id for one in broker.open}
     return replace(_half(broker, half), checks_left=0, is_waiting=waits)
 

@@ -414,9 +414,9 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
         "半消息等待其生产者提交或回滚。Broker 会反复回查，达到最大次数后放弃：消费者不会看到该消息。"
         "已结束的半消息可能还会在列表中保留几秒。",
     ),
-    "open_halves": ("Open half messages", "未结束的半消息"),
+    "open_half_messages": ("Open half messages", "未结束的半消息"),
     "oldest_half": ("Oldest for", "最早的已等待"),
-    "no_halves": (
+    "no_half_messages": (
         "No half message waits for its end. One shows here while its producer has not committed or rolled back.",
         "没有等待结束的半消息。生产者尚未提交或回滚时，半消息会显示在这里。",
     ),

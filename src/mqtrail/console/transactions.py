@@ -9,7 +9,7 @@ from typing import Final
 from nicegui import ui
 
 from mqtrail.answers import HalfRow, TransactionsAnswer
-from mqtrail.answers.changes import HALVES_MAX
+from mqtrail.answers.changes import HALF_MESSAGES_MAX
 from mqtrail.clock import now_ms
 
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
@@ -42,25 +42,34 @@ async def transactions(desk: Desk, reader: PageReader) -> None:
 def _draw(reader: PageReader, answer: TransactionsAnswer, *, may_change: bool) -> None:
     bounds(reader, answer.scope, is_open=True)
     with section(reader.say("brokers")):
-        names = ("broker", "open_halves", "oldest_half", "given_up", "checks", "check_interval", "timeout", "why")
+        names = (
+            "broker",
+            "open_half_messages",
+            "oldest_half",
+            "given_up",
+            "checks",
+            "check_interval",
+            "timeout",
+            "why",
+        )
         with table([reader.say(name) for name in names], reader.say("brokers")) as add:
             for one in answer.brokers:
                 oldest = "–" if one.open_count == 0 else _age(one.oldest_ms)
                 limits = (count(one.check_count_max), duration(one.check_interval_ms), duration(one.timeout_ms))
                 add([one.broker, count(one.open_count), oldest, count(one.given_up_count), *limits, one.why])
-    with section(reader.say("open_halves")):
+    with section(reader.say("open_half_messages")):
         if answer.open:
             names = ("id", "keys", "topic", "producer_group", "age_of_half", "checks", "checks_left", "broker")
-            with table([reader.say(name) for name in names], reader.say("open_halves")) as add:
+            with table([reader.say(name) for name in names], reader.say("open_half_messages")) as add:
                 for half in answer.open:
                     asked = (count(half.check_count), count(half.checks_left))
                     add([*_about(half), _age(half.born_ms), *asked, half.broker])
             opened = [one.open_count for one in answer.brokers]
             _rest(sum(one or 0 for one in opened) - len(answer.open))
         elif any(one.open_count is None for one in answer.brokers):
-            tag("p", f"{reader.say('open_halves')}: {UNKNOWN}")
+            tag("p", f"{reader.say('open_half_messages')}: {UNKNOWN}")
         else:
-            tag("p", reader.say("no_halves"))
+            tag("p", reader.say("no_half_messages"))
     with section(reader.say("given_up")):
         _given_up(reader, answer, may_change=may_change)
 
@@ -71,7 +80,7 @@ def _given_up(reader: PageReader, answer: TransactionsAnswer, *, may_change: boo
         tag("p", f"{reader.say('given_up')}: {UNKNOWN}" if is_unknown else reader.say("none_given_up"))
         return
     tag("p", reader.say("given_up_text"), "quiet")
-    again = [one.place for one in answer.given_up if not one.is_waiting][:HALVES_MAX]
+    again = [one.place for one in answer.given_up if not one.is_waiting][:HALF_MESSAGES_MAX]
     if may_change and again:
         places = "\n".join(again)
         link(f"{reader.say('ask_all', count=len(again))} …", "/change", "button", action="resume-checks", places=places)

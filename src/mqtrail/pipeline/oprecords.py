@@ -33,7 +33,7 @@ OP_COLUMNS: Final = (*STORED_COLUMNS, "body_text")
 ENDS_MAX: Final = 20_000  # half messages that are read at once
 
 
-def ended_halves(cluster: Cluster, ops: pa.Table, options: SourceOptions) -> Iterator[pa.Table]:
+def ended_half_messages(cluster: Cluster, ops: pa.Table, options: SourceOptions) -> Iterator[pa.Table]:
     """Yield a row for each half message that op records ended: columns of STORED_COLUMNS, for trail.message_meta_sql.
 
     ops: op records with OP_COLUMNS. A row has the place and times of the op record, and of the half message the id, the

@@ -26,7 +26,7 @@ from .attempt import new_run_id, this_attempt
 from .cluster import Cluster
 from .columns import STORED_COLUMNS, TRACE_COLUMNS
 from .offsets import QueueRange
-from .oprecords import OP_COLUMNS, ended_halves
+from .oprecords import OP_COLUMNS, ended_half_messages
 from .options import parse_options
 from .poprecords import POP_COLUMNS, popped_messages
 from .positions import LastRecords, later
@@ -172,7 +172,7 @@ def _pull(
     of_messages = [each for each in ranges if each.queue.topic not in others]
 
     def write_ends(ops: pa.Table) -> None:
-        for ended in ended_halves(cluster, ops, options):
+        for ended in ended_half_messages(cluster, ops, options):
             writer.stored(ended)
 
     def write_timers(timers: pa.Table) -> None:

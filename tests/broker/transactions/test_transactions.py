@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtrail.broker.properties import real_queue
-from mqtrail.broker.transactions.check import EndedHalves
+from mqtrail.broker.transactions.check import EndedHalfMessages
 from mqtrail.broker.transactions.records import half_offsets_of, half_record, op_records
 from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, PendingRecord, StoreFull
 from mqtrail.wire import (
@@ -121,7 +121,7 @@ def test_half_records_name_their_queue(value: str, topic: str, queue_id: int) ->
 def test_what_is_remembered_of_ends_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of ended transactions is bounded, however long the broker runs."""
     monkeypatch.setattr("mqtrail.broker.transactions.check.ENDED_MAX", 10)
-    ended = EndedHalves()
+    ended = EndedHalfMessages()
     for number in range(100):
         ended.note_copy(0, number, number + 1)
         ended.add(0, 1_000 + number)

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from mqtrail.client import LevelCount
-from mqtrail.client.admin import delays, halves, timer_topic
+from mqtrail.client.admin import delays, half_messages, timer_topic
 from mqtrail.wire import (
     HALF_TOPIC,
     OP_HALF_TOPIC,
@@ -72,7 +72,7 @@ async def test_half_messages() -> None:
             f"{HALF_TOPIC}@CID_RMQ_SYS_TRANS": {0: 1},
             f"{OP_HALF_TOPIC}@CID_RMQ_SYS_TRANS": {0: 1},
         }
-        (first, second), problems = await scripted.admin.halves()
+        (first, second), problems = await scripted.admin.half_messages()
         assert problems == ()
         assert first.open is not None
         assert [(one.msg_id, one.queue_offset, one.check_count) for one in first.open] == [
@@ -93,13 +93,13 @@ async def test_half_messages() -> None:
 
 async def test_given_up_half_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """The latest are listed, all are counted; what was given up is not open, though the check's progress is old."""
-    monkeypatch.setattr(halves, "GIVEN_UP_MAX", 2)
+    monkeypatch.setattr(half_messages, "GIVEN_UP_MAX", 2)
     async with scripted_cluster() as scripted:
         tell(scripted)
         for one in ("a", "b", "c"):
             put(scripted, HALF_TOPIC, half(one))
             put(scripted, TRANS_CHECK_MAX_TIME_TOPIC, half(one, 15))
-        found = (await scripted.admin.halves())[0][0]
+        found = (await scripted.admin.half_messages())[0][0]
         assert found.given_up is not None
         assert {one.msg_id for one in found.given_up} == {"b", "c"}
         assert found.given_up_count == 3
@@ -115,7 +115,7 @@ async def test_half_messages_that_are_unknown(code: RequestCode) -> None:
     async with scripted_cluster() as scripted:
         put(scripted, HALF_TOPIC, half("a"))
         scripted.states[0].refused = (int(code),)
-        found, problems = await scripted.admin.halves()
+        found, problems = await scripted.admin.half_messages()
         assert (found[0].open, found[1].open) == (None, ())
         assert "not allowed" in found[0].why
         assert any("not allowed" in one for one in problems)
@@ -123,11 +123,11 @@ async def test_half_messages_that_are_unknown(code: RequestCode) -> None:
 
 async def test_too_many_half_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of them would show ended transactions as open, so that none is read."""
-    monkeypatch.setattr(halves, "READ_MAX", 2)
+    monkeypatch.setattr(half_messages, "READ_MAX", 2)
     async with scripted_cluster() as scripted:
         for number in range(3):
             put(scripted, HALF_TOPIC, half(str(number)))
-        found, problems = await scripted.admin.halves()
+        found, problems = await scripted.admin.half_messages()
         assert found[0].open is None
         assert found[0].why in problems
         assert "at most 2 are read" in found[0].why

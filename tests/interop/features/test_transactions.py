@@ -49,7 +49,7 @@ def transactions(part: Part) -> Json:
     checks = part.decisions("check", "t", "heir", "gone")
     with SyncAdmin(part.server.namesrv_address) as admin:
         wait_for(lambda: not _open(admin, topic), f"transactions do not end on {part.kind}")
-        listed = [half for broker in admin.halves()[0] for half in broker.given_up or () if half.topic == topic]
+        listed = [half for broker in admin.half_messages()[0] for half in broker.given_up or () if half.topic == topic]
     return {
         "listed": [(half.keys, half.producer_group, half.check_count) for half in listed],
         "sent": [(result["status"], result["local"], result["transactionId"] == result["msgId"]) for result in sent],
@@ -77,7 +77,7 @@ def labels_of(decisions: list[Json]) -> list[tuple[str, dict[str, str]]]:
 
 def _open(admin: SyncAdmin, topic: str) -> list[HalfMessage]:
     """The topic's half messages that wait for their end."""
-    brokers, problems = admin.halves()
+    brokers, problems = admin.half_messages()
     assert problems == ()
     return [half for broker in brokers for half in broker.open or () if half.topic == topic]
 

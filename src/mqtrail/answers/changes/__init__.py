@@ -21,10 +21,10 @@ from .model import (
 from .perform import ClusterChanges, plan_of
 from .setting_kinds import SetBrokerSettings, is_secret_setting
 from .topic_kinds import DeleteTopic, SetTopic
-from .waiting_kinds import HALVES_MAX, SHARED_MAX, RecallMessage, ResumeChecks, SetConsumeMode
+from .waiting_kinds import HALF_MESSAGES_MAX, SHARED_MAX, RecallMessage, ResumeChecks, SetConsumeMode
 
 __all__ = [
-    "HALVES_MAX",
+    "HALF_MESSAGES_MAX",
     "LETTERS_MAX",
     "RETRIES_MAX",
     "SHARED_MAX",

@@ -27,7 +27,7 @@ from ..model import moment_text
 from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, NothingToChange, Planned, raise_failure
 from .stored import message_at
 
-HALVES_MAX: Final = 100  # of one change
+HALF_MESSAGES_MAX: Final = 100  # of one change
 SHARED_MAX: Final = 1_000  # queues that a member pops
 
 
@@ -115,9 +115,9 @@ class ResumeChecks:
 
     def plan(self, admin: SyncAdmin) -> Planned:
         """Return the half messages; a warning for each group of producers that is not online: it cannot answer."""
-        if not 0 < len(self.places) <= HALVES_MAX:
-            raise InvalidChange(f"places: found {len(self.places)}, expected 1 to {HALVES_MAX}")
-        waits = {half.msg_id for one in admin.halves()[0] for half in one.open or ()}
+        if not 0 < len(self.places) <= HALF_MESSAGES_MAX:
+            raise InvalidChange(f"places: found {len(self.places)}, expected 1 to {HALF_MESSAGES_MAX}")
+        waits = {half.msg_id for one in admin.half_messages()[0] for half in one.open or ()}
         steps, groups = [], set()
         for place in self.places:
             found = _given_up_at(admin, place)

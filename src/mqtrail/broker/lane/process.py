@@ -223,7 +223,7 @@ class Lane:
                         waiting.append((route, unique_id, opaque, 0, waits, position, stop, None))
                         position = stop
                         continue
-                    if self._takes_halves:
+                    if self._takes_half_messages:
                         records.append(
                             (HALF_TOPIC, HALF_QUEUE_ID, buffer[body_start:stop],
                              b"%b%b%b%b" % (sent, suffix, unique_id, route.real), tags_code, born_ms,
@@ -385,7 +385,7 @@ class Lane:
         config = self._broker.config
         self._settings_version = self._broker.settings_version
         self._open_ms = config.start_accept_ms
-        self._takes_halves = not config.reject_transactions
+        self._takes_half_messages = not config.reject_transactions
 
     def _learn_time(self, text: str | bytes | int) -> int:
         """Return a born timestamp from a cache, since requests of one millisecond share it. -1: not a whole number."""

@@ -62,8 +62,8 @@ def _pop(broker: Broker, now_ms: int) -> Iterator[_Sample]:
 
 
 def _transactions(broker: Broker) -> Iterator[_Sample]:
-    open_halves = broker.transactions.open_halves.by_topic()
-    for topic, count in () if open_halves is None else open_halves.items():
+    open_half_messages = broker.transactions.open_half_messages.by_topic()
+    for topic, count in () if open_half_messages is None else open_half_messages.items():
         yield "rocketmq_half_messages", (topic,), count
     counts = broker.transactions.counts
     for topic, count in list(counts.commits.items()):

@@ -54,14 +54,14 @@ READ_COUNT: Final = 32  # op records per read
 READ_SIZE: Final = 1 << 20
 OPS_MAX: Final = 512  # op records read by one slice
 ENDS_READ_MAX: Final = 10_000  # half messages listed by the op records of one slice
-HALVES_MAX: Final = 1_000  # half messages handled by one slice
+HALF_MESSAGES_MAX: Final = 1_000  # half messages handled by one slice
 RETRY_MS: Final = 1_000  # delay after the store refused a copy
 ENDED_MAX: Final = 100_000  # remembered half messages that ended, or have copies
 COMMITS_MAX: Final = 16  # rounds whose offsets wait for a flush
 _CLOCK_SKEW_MS: Final = -1  # a message with a store time in the future is checked immediately
 
 
-class EndedHalves:
+class EndedHalfMessages:
     """Half messages that ended since the start, and their copies: the newest ENDED_MAX of each.
 
     This prevents second commits; op records are authoritative.
@@ -133,7 +133,7 @@ class _Round:
 class TransactionCheck:
     """The check loop of one broker."""
 
-    def __init__(self, state: BrokerState, ended: EndedHalves) -> None:
+    def __init__(self, state: BrokerState, ended: EndedHalfMessages) -> None:
         self._access = state.access
         self._config = state.config
         self._store = state.store
@@ -253,7 +253,7 @@ class TransactionCheck:
 
     def _walk(self, current: _Round, sends: list[Send], now_ms: int) -> None:
         end = self._store.max_offset(HALF_TOPIC, current.queue_id)
-        for _ in range(HALVES_MAX):
+        for _ in range(HALF_MESSAGES_MAX):
             if current.half >= end:
                 current.has_ended = current.has_met_all = True
                 return

@@ -15,7 +15,7 @@ from mqtrail.wire import HALF_TOPIC, MQError, decode_head
 
 from ..properties import real_queue
 from ..telemetry import Histogram
-from .check import EndedHalves, TransactionCheck
+from .check import EndedHalfMessages, TransactionCheck
 
 LATENCY_BOUNDS_S: Final = (5.0, 60.0, 600.0, 3_600.0, 43_200.0, 86_400.0)
 SPAN_MAX: Final = 200_000  # half messages from the first open one to the last; above it the number is unknown
@@ -38,10 +38,10 @@ class EndCounts:
         latencies_s.add(max(0, took_ms) // 1_000)
 
 
-class OpenHalves:
+class OpenHalfMessages:
     """Half messages without an end, by their target topic."""
 
-    def __init__(self, store: MessageStore, check: TransactionCheck, ended: EndedHalves) -> None:
+    def __init__(self, store: MessageStore, check: TransactionCheck, ended: EndedHalfMessages) -> None:
         self._store = store
         self._check = check
         self._ended = ended

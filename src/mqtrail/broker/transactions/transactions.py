@@ -41,8 +41,8 @@ from mqtrail.wire import (
 
 from ..properties import real_queue
 from ..state import BrokerState
-from .check import EndedHalves, TransactionCheck
-from .counts import EndCounts, OpenHalves
+from .check import EndedHalfMessages, TransactionCheck
+from .counts import EndCounts, OpenHalfMessages
 from .records import SECONDS_DIGITS_MAX, committed_record, copied_half, op_records
 
 ENDS_MAX: Final = 100_000  # ends that wait for an op record; reached only if the store refuses all appends
@@ -62,10 +62,10 @@ class Transactions:
         self._ends_count = self._ends_size = 0
         self._ends_due_ms: int | None = None
         self._is_refused = False  # the store refused an op record: all ends wait
-        self._ended = EndedHalves()
+        self._ended = EndedHalfMessages()
         self._check = TransactionCheck(state, self._ended)
         self.counts = EndCounts()
-        self.open_halves = OpenHalves(state.store, self._check, self._ended)
+        self.open_half_messages = OpenHalfMessages(state.store, self._check, self._ended)
 
     # Requests.
 

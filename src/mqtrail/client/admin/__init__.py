@@ -21,7 +21,7 @@ from .base import Gathered
 from .brokers import BrokerExport, BrokerInfo, TopicRates
 from .delays import BrokerDelays, DelayedMessage, LevelCount
 from .groups import Member
-from .halves import BrokerHalves, HalfMessage
+from .half_messages import BrokerHalfMessages, HalfMessage
 from .handed_out import BrokerPops, HandedOut
 from .messages import END_MS_MAX, QueryResult, Resent, Track, TrackStatus
 from .offsets import QueueMove
@@ -36,7 +36,7 @@ __all__ = [
     "Admin",
     "BrokerDelays",
     "BrokerExport",
-    "BrokerHalves",
+    "BrokerHalfMessages",
     "BrokerInfo",
     "BrokerPops",
     "ClusterLag",

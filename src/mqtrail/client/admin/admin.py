@@ -9,7 +9,7 @@ clean_, wipe_, add_, kv_put, kv_delete, consume_directly, recall_, resend_, resu
 from .access import AdminAccess
 from .backlog import ClusterLag
 from .delays import BrokerDelays, DelayReading
-from .halves import BrokerHalves, HalfReading
+from .half_messages import BrokerHalfMessages, HalfReading
 from .handed_out import BrokerPops, PopReading
 from .lag import LagReading
 from .waiting import WaitingMessages
@@ -41,7 +41,7 @@ class Admin(AdminAccess):
         """What waits for its time on each master, and a sentence for what is unknown or not read. NoNameServer."""
         return await DelayReading(self).read()
 
-    async def halves(self) -> tuple[list[BrokerHalves], tuple[str, ...]]:
+    async def half_messages(self) -> tuple[list[BrokerHalfMessages], tuple[str, ...]]:
         """The half messages of each master whose transaction has not ended, or that it gave up; and as above."""
         return await HalfReading(self).read()
 

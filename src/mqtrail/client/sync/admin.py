@@ -75,7 +75,7 @@ class SyncAdmin(Facade[Admin]):
     timer_counts = waiting(Admin.timer_counts)
     timer_progress_ms = waiting(Admin.timer_progress_ms)
     delays = waiting(Admin.delays)
-    halves = waiting(Admin.halves)
+    half_messages = waiting(Admin.half_messages)
     pops = waiting(Admin.pops)
     lag = waiting(Admin.lag)
     plan_reset = waiting(Admin.plan_reset)

@@ -88,7 +88,7 @@ class HalfMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerHalves:
+class BrokerHalfMessages:
     """The transactions of one master. None: unknown, and why says so.
 
     open, given_up: the oldest, and the latest, first. given_up_count: that it keeps, with those not in given_up.
@@ -109,9 +109,9 @@ class HalfReading:
 
     def __init__(self, admin: AdminAccess) -> None:
         self._asking = Asking(admin)
-        self._found: dict[str, BrokerHalves] = {}
+        self._found: dict[str, BrokerHalfMessages] = {}
 
-    async def read(self) -> tuple[list[BrokerHalves], tuple[str, ...]]:
+    async def read(self) -> tuple[list[BrokerHalfMessages], tuple[str, ...]]:
         """Return what each master has, and a sentence for each question without an answer. NoNameServer."""
         await self._asking.find_masters()
         await self._asking.each_master(self._read_on)
@@ -125,7 +125,7 @@ class HalfReading:
             opened = tuple(one for one in opened if one.stored_ms > moved_ms.get(one.msg_id, -1))
         settings = await self._asking.ask(name, "settings", partial(self._asking.admin.broker_config, address))
         known: Mapping[str, str] = {} if isinstance(settings, str) else settings
-        self._found[name] = BrokerHalves(
+        self._found[name] = BrokerHalfMessages(
             name,
             None if isinstance(opened, str) else opened,
             given_up,
