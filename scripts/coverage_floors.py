@@ -1,6 +1,6 @@
 """Compare the coverage of each room with its floor in pyproject.toml, `[tool.mqtrail.coverage]`.
 
-A room is a package directly below mqtrail. Its coverage is the share of its statements that the fast suite runs in the
+A room is a package directly below mqtrail. Its coverage is the share of its statements that `make coverage` runs in the
 tests' own processes: what only `mqtrail up`, the demo or Spark's workers run does not count.
 
 Usage: python scripts/coverage_floors.py REPORT [--write]. REPORT is the file that `coverage json` writes. --write sets

@@ -371,6 +371,23 @@ def test_settings() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        b"enableTopicList: false",
+        b"enableTopicList false",
+        b"! a comment\n enableTopicList = false",
+        b"enableTopicLi\\\n  st=false",
+        b"enable\\u0054opicList=\\u0066alse",
+    ],
+)
+def test_settings_are_read_as_java_reads_them(text: bytes) -> None:
+    """As those of a broker: blanks or a colon separate, lines continue, and characters may be escaped."""
+    bench = Bench()
+    assert bench.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=text).code == 0
+    assert b"enableTopicList=false" in bench.ask(RequestCode.GET_NAMESRV_CONFIG).body
+
+
+@pytest.mark.parametrize(
     ("line", "code", "words"),
     [
         (b"kvConfigPath=/tmp/x", 16, "Can not update config in black list."),

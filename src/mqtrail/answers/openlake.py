@@ -142,7 +142,7 @@ class OpenLake:
 def _identity(path: LakePath) -> _Identity:
     """Return what differs when a table was replaced by another one. In an object store: nothing.
 
-    There the marks of commits tell it, as damage of the lake that was opened before.
+    There the marks of the commits show it, as damage of the lake.
     """
     if not isinstance(path, Path):
         return ()

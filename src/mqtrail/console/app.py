@@ -58,7 +58,7 @@ def make_console(
 ) -> FastAPI:
     """Return the application. NiceGUI keeps its pages in the process, so there is one console in a process.
 
-    changes: readers may change the cluster. access: the accounts; None: whoever reaches it may do everything.
+    changes: readers may change the cluster. access: the accounts; None: anyone who can connect may do everything.
     alerts: the file of `mqtrail alerts run`.
     """
     workers = Workers()
@@ -81,7 +81,7 @@ def make_console(
 
 
 def _add_pages(desk: Desk) -> None:
-    """Add the pages that have no parameters, those about what they name, and the others."""
+    """Add all pages: those without parameters, those of one object, and the rest."""
     for path, draw in (
         ("/", home),
         ("/incidents", incidents),

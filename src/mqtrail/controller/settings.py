@@ -15,5 +15,8 @@ def settings_text(config: ControllerConfig) -> str:
 
 
 def update_settings(config: ControllerConfig, text: str) -> None:
-    """Change settings by `key=value` lines, all or none, until the controller stops. NoPermission, InvalidParameter."""
+    """Change settings by the text of a .properties file, all or none, until the controller stops.
+
+    NoPermission, InvalidParameter: as of change_by_lines.
+    """
     change_by_lines(config, text, BLACK_LIST)

@@ -180,7 +180,7 @@ def facts_of(
     worker_keys: set[str],
     gaps: Sequence[tuple[str, int, int]],
 ) -> ClusterFacts:
-    """Return the facts for the scorer. gaps: broker and times of samples between which it did not tell its groups."""
+    """Return the facts for the scorer. gaps: broker and times of samples between which it did not report its groups."""
     unsampled = {
         key
         for key, (broker, at_ms) in holdings.stored_at.items()

@@ -102,7 +102,7 @@ class Lanes(Generic[Item]):
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         if not self.failure.cancel():
-            self.failure.exception()  # asyncio would report one that nobody asked for
+            self.failure.exception()  # otherwise asyncio logs a failure that was never retrieved
 
     async def add(
         self, item: Item, message: Message | None = None, queues: Collection[MessageQueue] = (), size: int = 0

@@ -293,7 +293,7 @@ class Cycle:
         return {relation.name: f"SELECT * FROM {relation.name}" for relation in trail.COMPARED}
 
     def _find_sent_before(self) -> None:
-        """Make sent_before of the due messages: what was found now, and by their last judgements."""
+        """Make the table sent_before of the due messages, from what was found now and in their last judgements."""
         known = empty_rows(trail.SENT_BEFORE)
         if self._has_before:
             rows = self._known.results(trail.TRAJECTORIES.name, self._hours())

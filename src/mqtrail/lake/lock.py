@@ -40,7 +40,7 @@ class WriteLock:
 
     @property
     def taken(self) -> FileLock | Lease | None:
-        """What is held now, another one each time that the lock is taken; None: nothing."""
+        """The lock held now, a new object each time it is taken; None: not held."""
         return self._taken
 
     @contextmanager

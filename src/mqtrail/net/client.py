@@ -38,7 +38,7 @@ PENDING_MAX = 65_535  # clientAsyncSemaphoreValue: requests without a reply on o
 WRITE_BUFFER_HIGH = 4 * 1024 * 1024  # unsent bytes above which requests wait for the socket
 SILENCE_CLOSES_MS = 500  # a timeout at least this long without any received byte closes the connection
 OPAQUE_MASK = 0x7FFFFFFF
-TURN_S = 0.02  # of received bytes that are read at once; the loop then serves others before the rest is read
+TURN_S = 0.02  # seconds spent on received bytes at once; then the loop serves others
 PEER_REQUESTS_MAX = 1_024  # requests of the peer that are served or wait; further ones are dropped
 PEER_REQUESTS_A_TURN = 16  # of these, how many begin in one turn of the event loop
 

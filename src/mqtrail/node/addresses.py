@@ -14,7 +14,7 @@ def advertised_ip(host: str, advertise: str | None) -> str:
     name = advertise or host
     try:
         found = str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
-    except (OSError, UnicodeError) as error:  # the second one: a label that no name can have
+    except (OSError, UnicodeError) as error:  # UnicodeError: a label that is no valid host name
         option = "--advertise" if advertise else "--host"
         raise InvalidParameter(f"found {option} {name!r} ({error}), expected an IP address of this machine") from error
     if not ipaddress.ip_address(found).is_unspecified:

@@ -178,7 +178,8 @@ class Flusher:
         return flushed_offset if self._replication is None else min(flushed_offset, self._replication.replicated_offset)
 
     def _read_offset(self) -> int:
-        """Return the position up to which no read waits whose sends were answered without waiting longer."""
+        """Return the position up to which reads need not wait: that of replies if unconfirmed records are hidden, else
+        the flushed one."""
         is_hidden = self._replication is not None and self._replication.hides_unconfirmed
         return self._done_offset() if is_hidden else self._flushed_offset()
 

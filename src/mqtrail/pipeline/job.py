@@ -41,7 +41,7 @@ from .spool import SampleSpool
 from .tasks import SparkTasks
 from .upkeep import LakeUpkeep
 
-SAMPLER_END_S_MAX = 10.0  # how long the end of `run` waits for the requests that the samplers are in
+SAMPLER_END_S_MAX = 10.0  # how long `run` waits at its end for the samplers' open requests
 
 
 class PipelineJob:

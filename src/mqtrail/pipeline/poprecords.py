@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from mqtrail import trail
 from mqtrail.wire import (
+    POP_CHECK_POINT_TAG,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
@@ -104,7 +105,7 @@ def _named(records: pa.Table) -> Iterator[tuple[int, dict[str, str], Popped]]:
 def _parsed(properties: dict[str, str], row: dict[str, Any]) -> list[Popped]:
     body = row["body_text"] or ""
     try:
-        if properties.get(PROPERTY_TAGS) == trail.POP_CHECK_POINT_TAG:
+        if properties.get(PROPERTY_TAGS) == POP_CHECK_POINT_TAG:
             point = PopCheckPoint.decode(body)
             return _each(point, point.queue_offsets(), row["broker_name"], point.revive_ms)
         ack = PopAck.decode(body)

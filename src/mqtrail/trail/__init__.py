@@ -51,7 +51,6 @@ from .hours import DAY_MS, HOUR_MS, UNKNOWN_HOUR, ZONE_MS, born_ms, publish_hour
 from .judge import COMPARED, INPUTS, READ_WHOLE, fact_stages, judge, state_stages, verdict_stages
 from .judgement import OPEN_STATES
 from .kinds import (
-    POP_CHECK_POINT_TAG,
     business_group,
     business_topic,
     retry_group,
@@ -131,7 +130,6 @@ __all__ = [
     "OPEN_IDS",
     "OPEN_STATES",
     "OVERTAKEN",
-    "POP_CHECK_POINT_TAG",
     "POP_GROUP",
     "PROBLEMS",
     "PUBLISHED_FROM",

@@ -30,6 +30,7 @@ from mqtrail.wire import (
     INNER_TOPIC_PREFIXES,
     INNER_TOPICS,
     OP_HALF_TOPIC,
+    POP_CHECK_POINT_TAG,
     RECALL_TAG,
     RETRY_PREFIX,
     REVIVE_TOPIC_PREFIX,
@@ -49,8 +50,6 @@ HALF_KINDS = ("HALF", "HALF_READ")
 """Kinds of half messages. The greater one holds if several records tell of one copy."""
 POP_KINDS = ("POP_CK", "POP_ACK")
 """Kinds of records about one message that a group popped."""
-POP_CHECK_POINT_TAG = "ck"
-"""TAGS of a check point. Acknowledgements have `ack` or `bAck`."""
 NOTE_KINDS = ("RECALL", "OP", *POP_KINDS)
 """Kinds of records that the broker keeps about a message: their tags, sizes and hosts are not the message's."""
 

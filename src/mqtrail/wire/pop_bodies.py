@@ -20,6 +20,9 @@ from .errors import BodyError
 from .values import MessageQueue
 
 __all__ = [
+    "POP_ACK_TAG",
+    "POP_BATCH_ACK_TAG",
+    "POP_CHECK_POINT_TAG",
     "BatchAck",
     "BatchAckBody",
     "OrderInfoTable",
@@ -34,6 +37,10 @@ __all__ = [
 ]
 
 
+# Tags of records in a revive topic.
+POP_CHECK_POINT_TAG: Final = "ck"
+POP_ACK_TAG: Final = "ack"
+POP_BATCH_ACK_TAG: Final = "bAck"
 CHECK_POINT_COUNT_MAX: Final = 127  # messages of one pop of a queue: a byte of Java
 
 

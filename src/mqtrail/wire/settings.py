@@ -8,12 +8,13 @@ docs/reference/settings.md are derived from these declarations. A field without 
 program sets it.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
 from .errors import InvalidParameter, NoPermission
+from .java_properties import properties_of
 from .moments import LONG_MAX
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "check_settings",
     "conf_keys",
     "conf_lines",
+    "read_setting",
+    "refuse_black_listed",
     "setting",
     "settings_of",
     "whole",
@@ -162,28 +165,36 @@ def change_settings(config: Any, values: Mapping[str, object]) -> None:
 
 
 def change_by_lines(config: Any, text: str, black_list: Collection[str]) -> None:
-    """Change changeable settings of a running server by `key=value` lines, all or none, until it stops.
+    """Change changeable settings of a running server by the text of a .properties file, all or none, until it stops.
 
     NoPermission: a key of the black list. InvalidParameter: a key is unknown or needs a restart, or a value is invalid.
     """
     changeable = {key: one for key, one in conf_keys(type(config)).items() if one.changeable}
     values: dict[str, object] = {}
-    for line in text.splitlines():
-        key, _, value = (part.strip() for part in line.partition("="))
-        if not key or key[0] in "#!":
-            continue
-        if key in black_list:
-            raise NoPermission(f"Can not update config in black list. found {key}: set it before the start")
+    pairs = properties_of(text)
+    refuse_black_listed(pairs, black_list)
+    for key, value in pairs.items():
         one = changeable.get(key)
         if one is None:
             raise InvalidParameter(
                 f"found {key}, which has no effect here or needs a restart: expected one of {', '.join(changeable)}"
             )
-        try:
-            values[one.name] = one.unit.read(value)
-        except ValueError:
-            raise InvalidParameter(f"found {key}={value!r:.40}, expected {one.unit.expected}") from None
+        values[one.name] = read_setting(key, one, value)
     change_settings(config, values)
+
+
+def refuse_black_listed(keys: Iterable[str], black_list: Collection[str]) -> None:
+    """NoPermission: a key of the black list."""
+    if found := sorted(set(keys) & set(black_list)):
+        raise NoPermission(f"Can not update config in black list. found {found[0]}: set it before the start")
+
+
+def read_setting(key: str, one: Setting, text: str) -> object:
+    """Return the value of a setting. InvalidParameter."""
+    try:
+        return one.unit.read(text)
+    except ValueError:
+        raise InvalidParameter(f"found {key}={text!r:.80}, expected {one.unit.expected}") from None
 
 
 def conf_lines(config: object) -> Iterator[tuple[str, str]]:

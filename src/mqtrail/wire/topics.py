@@ -28,8 +28,10 @@ __all__ = [
     "OFFSET_MOVED_EVENT",
     "OP_HALF_TOPIC",
     "ORDER_TOPIC_CONFIG",
+    "POP_POSITION_GROUP",
     "RECALL_TAG",
     "RETRY_PREFIX",
+    "REVIVE_GROUP",
     "REVIVE_TOPIC_PREFIX",
     "SCHEDULE_TOPIC",
     "SELF_TEST_TOPIC",
@@ -113,6 +115,8 @@ DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
 INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"  # its offsets are the progress of the check of half messages
+REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"  # its offsets are the progress in the revive topics
+POP_POSITION_GROUP: Final = "CID_RMQ_SYS_POP"  # "offsets": ends of the logs of pops at the last save
 BROKER_GROUPS: Final = (
     TOOLS_CONSUMER_GROUP,
     "FILTERSRV_CONSUMER",

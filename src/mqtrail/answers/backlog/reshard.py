@@ -247,7 +247,8 @@ async def _source(admin: Admin, group: str, queue: MessageQueue, progress: Resha
     if known is not None and known > end:
         raise ReshardRefused(
             f"found offset {known} of group {group!r} in {place}, expected at most its end, {end}: the queue lost "
-            "messages or was created again, so what the group has not consumed is unknown. Set the offset"
+            "messages or was created again, so what the group has not consumed is unknown: set one with "
+            "`mqtrail offset set`"
         )
     return ReshardSource(place, end if known is None else known, end)
 

@@ -107,7 +107,7 @@ def make_api(
 ) -> FastAPI:
     """Return the application: the operations below API_PREFIX and /openapi.json, guarded.
 
-    changing: adds the operations that change the cluster. access: the accounts; None: whoever reaches it may ask.
+    changing: adds the operations that change the cluster. access: the accounts; None: anyone who can connect may ask.
     alerts: the file of `mqtrail alerts run`; None: there is no operation for it.
     """
     workers = workers or Workers()

@@ -18,6 +18,7 @@ from mqtrail.store import StoreError
 from mqtrail.wire import (
     DLQ_PREFIX,
     RETRY_PREFIX,
+    REVIVE_GROUP,
     Perm,
     RecordError,
     decode_head,
@@ -26,7 +27,6 @@ from mqtrail.wire import (
 )
 
 from ..broker import Broker
-from ..pop import REVIVE_GROUP
 from ..tables import Client
 from ..telemetry import Histogram
 from .waiting import waiting_samples

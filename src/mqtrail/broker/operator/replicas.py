@@ -24,7 +24,7 @@ NO_END = (1 << 63) - 1  # of the last epoch
 
 
 def _progress(slave: Replica, end_offset: int, now_ms: int) -> dict[str, int]:
-    """Return what Apache's broker does not tell of a slave in controller mode: its id, and how far it is behind."""
+    """Return what Apache's broker does not report of a slave in controller mode: its id, and how far it is behind."""
     if slave.broker_id is None or slave.caught_up_ms is None:
         return {}
     lag_ms = 0 if slave.acked_offset >= end_offset else max(0, now_ms - slave.caught_up_ms)

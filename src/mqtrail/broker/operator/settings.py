@@ -17,7 +17,6 @@ from mqtrail.wire import (
     BrokerConfigResponseHeader,
     DataVersion,
     InvalidParameter,
-    NoPermission,
     Peer,
     RemotingCommand,
     Send,
@@ -27,6 +26,8 @@ from mqtrail.wire import (
     conf_keys,
     conf_lines,
     properties_of,
+    read_setting,
+    refuse_black_listed,
 )
 
 from ..config import BrokerConfig, properties_text
@@ -63,14 +64,12 @@ class SettingsRequests:
     def update(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """25. NoPermission: a key of the black list. InvalidParameter: a key or value that is not allowed."""
         pairs = properties_of(str(request.body, "utf-8", "replace"))
-        forbidden = {*BLACK_LIST, *self._config.config_black_list.split(";")}
-        if found := sorted(forbidden & pairs.keys()):
-            raise NoPermission(f"Can not update config in black list. found {found[0]}: set it before the start")
+        refuse_black_listed(pairs, {*BLACK_LIST, *self._config.config_black_list.split(";")})
         values: dict[str, object] = {}
         retention: dict[str, Any] = {}
         for key, text in pairs.items():
             one = self._changeable(key)
-            (retention if key in _RETENTION else values)[one.name] = _value(key, one, text)
+            (retention if key in _RETENTION else values)[one.name] = read_setting(key, one, text)
         size_max = values.get("message_size_max", 0)
         if isinstance(size_max, int) and size_max > self._message_size_max:
             raise InvalidParameter(
@@ -98,10 +97,3 @@ class SettingsRequests:
         raise InvalidParameter(
             f"found {key}, which has no effect here: expected one of {', '.join(sorted(CHANGEABLE))}"
         )
-
-
-def _value(key: str, one: Setting, text: str) -> object:
-    try:
-        return one.unit.read(text)
-    except ValueError:
-        raise InvalidParameter(f"found {key}={text!r:.80}, expected {one.unit.expected}") from None

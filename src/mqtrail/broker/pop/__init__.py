@@ -6,7 +6,6 @@ crash: docs/design/pop.md.
 
 from .front import Pop, ServeHeldPop
 from .held_pops import HeldPop
-from .revive_log import REVIVE_GROUP
 from .timing import Timing
 
-__all__ = ["REVIVE_GROUP", "HeldPop", "Pop", "ServeHeldPop", "Timing"]
+__all__ = ["HeldPop", "Pop", "ServeHeldPop", "Timing"]

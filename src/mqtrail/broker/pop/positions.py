@@ -16,6 +16,9 @@ from typing import Final
 
 from mqtrail.wire import (
     INIT_FROM_MIN,
+    POP_ACK_TAG,
+    POP_CHECK_POINT_TAG,
+    POP_POSITION_GROUP,
     RAW_REAL_TOPIC,
     RAW_TAGS,
     RETRY_PREFIX,
@@ -32,9 +35,8 @@ from mqtrail.wire import (
 from ..state import BrokerState
 from ..tables import is_young
 from .orders import OrderTable
-from .revive_log import ACK_TAG, CHECK_POINT_TAG, NEXT_OFFSET, NO_OFFSET
+from .revive_log import NEXT_OFFSET, NO_OFFSET
 
-POSITION_GROUP: Final = "CID_RMQ_SYS_POP"  # its "offsets" are the ends of the two logs at the last save
 LATE_MS: Final = 60_000  # a check point stored this long after its pop is a repeated one
 _READ_COUNT: Final = 256
 _READ_SIZE: Final = 1 << 20
@@ -94,7 +96,7 @@ class Positions:
             return False
         if not self._is_noted():
             for topic, queue_id in self._logs:
-                self._offsets.commit(POSITION_GROUP, topic, queue_id, self._store.max_offset(topic, queue_id))
+                self._offsets.commit(POP_POSITION_GROUP, topic, queue_id, self._store.max_offset(topic, queue_id))
         return True
 
     def started(self) -> None:
@@ -110,11 +112,11 @@ class Positions:
         if self._is_noted():
             for topic, queue_id in self._logs:
                 end = self._store.max_offset(topic, queue_id)
-                if self._offsets.get(POSITION_GROUP, topic, queue_id) != end:
-                    self._offsets.move(POSITION_GROUP, topic, queue_id, end)
+                if self._offsets.get(POP_POSITION_GROUP, topic, queue_id) != end:
+                    self._offsets.move(POP_POSITION_GROUP, topic, queue_id, end)
 
     def _is_noted(self) -> bool:
-        return self._offsets.get(POSITION_GROUP, *self._logs[0]) is not None
+        return self._offsets.get(POP_POSITION_GROUP, *self._logs[0]) is not None
 
     def recover(self) -> int:
         """Update offsets from the records since the last save; return the number of changed offsets.
@@ -130,7 +132,7 @@ class Positions:
         """
         found: dict[_Key, tuple[int, int | None]] = {}
         for topic, queue_id in self._logs:
-            self._gather(topic, queue_id, self._offsets.get(POSITION_GROUP, topic, queue_id) or 0, found)
+            self._gather(topic, queue_id, self._offsets.get(POP_POSITION_GROUP, topic, queue_id) or 0, found)
         changed = 0
         for (group, topic, queue_id), (_, next_offset) in found.items():
             if next_offset is None or next_offset > self._store.max_offset(topic, queue_id):
@@ -142,13 +144,13 @@ class Positions:
                 changed += 1
         if not self._is_noted() and any(self._store.max_offset(*log) for log in self._logs):
             for topic, queue_id in self._logs:
-                self._offsets.commit(POSITION_GROUP, topic, queue_id, 0)
+                self._offsets.commit(POP_POSITION_GROUP, topic, queue_id, 0)
         return changed
 
     def _gather(self, log: str, log_queue_id: int, start: int, found: dict[_Key, tuple[int, int | None]]) -> None:
         """Add to found: (group, topic, queue id) -> (time, next offset; None: popped by another broker)."""
         waits = log == TIMER_TOPIC  # check points that left the timer topic are in the revive log as well
-        tag = CHECK_POINT_TAG if waits else ACK_TAG
+        tag = POP_CHECK_POINT_TAG if waits else POP_ACK_TAG
         for body, properties, store_ms in self._records(log, log_queue_id, start, frozenset({tags_code(tag)})):
             if find_property(properties, RAW_TAGS) != tag.encode():
                 continue

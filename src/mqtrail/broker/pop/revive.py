@@ -21,6 +21,7 @@ from mqtrail.store import PendingRecord, StoreError
 from mqtrail.wire import (
     PROPERTY_FIRST_POP_TIME,
     RETRY_PREFIX,
+    REVIVE_GROUP,
     MessageIllegal,
     MQError,
     Perm,
@@ -37,7 +38,7 @@ from mqtrail.wire import (
 from ..copies import copy_of
 from ..properties import with_properties
 from ..state import BrokerState
-from .revive_log import REVIVE_GROUP, ReviveLog
+from .revive_log import ReviveLog
 from .revive_queue import SETTLED_MS, PendingPoint, ReviveQueue
 from .timing import Timing
 

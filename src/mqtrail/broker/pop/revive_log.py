@@ -16,6 +16,9 @@ from typing import Final, NamedTuple
 
 from mqtrail.store import PendingRecord
 from mqtrail.wire import (
+    POP_ACK_TAG,
+    POP_BATCH_ACK_TAG,
+    POP_CHECK_POINT_TAG,
     PROPERTY_TAGS,
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_UNIQ_KEY,
@@ -29,10 +32,6 @@ from mqtrail.wire import (
 from ..state import BrokerState
 from .timing import Timing
 
-REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
-CHECK_POINT_TAG: Final = "ck"
-ACK_TAG: Final = "ack"
-BATCH_ACK_TAG: Final = "bAck"
 ACK_INTERVAL_MS: Final = 1_000  # time between a check point and its acknowledgements
 NEXT_OFFSET: Final = "POP_NEXT_OFFSET"
 NO_OFFSET: Final = b"-1"  # NEXT_OFFSET of a check point that moves no offset
@@ -67,19 +66,19 @@ class ReviveLog:
         """Return the record of a check point. next_offset: of the group in the popped queue."""
         key = (
             f"{point.topic}@{point.queue_id}@{point.start_offset}@{point.group}@{point.pop_time_ms}"
-            f"@{point.broker_name}@{CHECK_POINT_TAG}"
+            f"@{point.broker_name}@{POP_CHECK_POINT_TAG}"
         )
         more = {NEXT_OFFSET: NO_OFFSET.decode() if next_offset is None else str(next_offset)}
         due_ms = point.revive_ms - ACK_INTERVAL_MS
-        record = self._record(point.encode(), CHECK_POINT_TAG, key, revive_queue_id, due_ms, now_ms, more)
+        record = self._record(point.encode(), POP_CHECK_POINT_TAG, key, revive_queue_id, due_ms, now_ms, more)
         return Put(self._timers.divert(record, max(due_ms, now_ms + 1)), (point.group, point.topic, CHECK_POINT))
 
     def ack(self, ack: PopAck, invisible_ms: int, revive_queue_id: int, now_ms: int) -> Put:
         """Return the record of an acknowledgement, of one message or (with offsets) of several."""
         what = f"{ack.topic}@{ack.queue_id}@{ack.offset}@{ack.group}@{ack.pop_time_ms}@{ack.broker_name}"
-        tag = ACK_TAG if ack.offsets is None else BATCH_ACK_TAG
+        tag = POP_ACK_TAG if ack.offsets is None else POP_BATCH_ACK_TAG
         due_ms = ack.pop_time_ms + invisible_ms
-        record = self._record(ack.encode(), tag, f"{what}@{ACK_TAG}", revive_queue_id, due_ms, now_ms, {})
+        record = self._record(ack.encode(), tag, f"{what}@{POP_ACK_TAG}", revive_queue_id, due_ms, now_ms, {})
         if due_ms > now_ms or self._timers.is_behind(now_ms):
             record = self._timers.divert(record, max(due_ms, now_ms + 1))
         # otherwise it is late, and written to the log directly, unless earlier check points are late too
@@ -87,9 +86,9 @@ class ReviveLog:
 
     def position(self, ack: PopAck, next_offset: int, now_ms: int) -> Put:
         """Return the record of an acknowledgement in order. It has no check point; only its NEXT_OFFSET is used."""
-        key = f"{ack.topic}@{ack.queue_id}@{ack.offset}@{ack.group}@{ack.pop_time_ms}@{ack.broker_name}@{ACK_TAG}"
+        key = f"{ack.topic}@{ack.queue_id}@{ack.offset}@{ack.group}@{ack.pop_time_ms}@{ack.broker_name}@{POP_ACK_TAG}"
         more = {NEXT_OFFSET: str(next_offset)}
-        return Put(self._record(ack.encode(), ACK_TAG, key, 0, None, now_ms, more), (ack.group, ack.topic, ACK))
+        return Put(self._record(ack.encode(), POP_ACK_TAG, key, 0, None, now_ms, more), (ack.group, ack.topic, ACK))
 
     def write(self, puts: Sequence[Put], now_ms: int) -> int:
         """Append all records or none; return the end of the last one. Refusal: the store refuses them."""

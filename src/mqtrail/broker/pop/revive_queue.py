@@ -13,6 +13,9 @@ from typing import Final
 
 from mqtrail.store import MessageStore
 from mqtrail.wire import (
+    POP_ACK_TAG,
+    POP_BATCH_ACK_TAG,
+    POP_CHECK_POINT_TAG,
     RAW_TAGS,
     RAW_TIMER_DELIVER_MS,
     BodyError,
@@ -25,7 +28,7 @@ from mqtrail.wire import (
 )
 
 from ..own_queues import OwnQueues
-from .revive_log import ACK, ACK_INTERVAL_MS, ACK_TAG, BATCH_ACK_TAG, CHECK_POINT, CHECK_POINT_TAG, What
+from .revive_log import ACK, ACK_INTERVAL_MS, CHECK_POINT, What
 from .timing import Timing
 
 SETTLED_MS: Final = ACK_INTERVAL_MS + 1_000  # time after a check point at which all its acknowledgements were read
@@ -33,8 +36,8 @@ SCAN_COUNT: Final = 256  # records per read
 SCAN_SIZE: Final = 1 << 20
 POINTS_MAX: Final = 50_000  # check points in memory; above it the oldest is settled early
 
-_CHECK_POINT: Final = CHECK_POINT_TAG.encode()
-_ACKS: Final = (ACK_TAG.encode(), BATCH_ACK_TAG.encode())
+_CHECK_POINT: Final = POP_CHECK_POINT_TAG.encode()
+_ACKS: Final = (POP_ACK_TAG.encode(), POP_BATCH_ACK_TAG.encode())
 _PointKey = tuple[str, str, int, int, int, str]
 
 

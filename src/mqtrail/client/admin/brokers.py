@@ -177,8 +177,8 @@ class AdminBrokers(AdminMessages):
 
 
 def _properties_of(body: bytes) -> dict[str, str]:
-    """Read `name=value` lines."""
-    lines = (line.partition("=") for line in body.decode("utf-8", "replace").splitlines())
+    """Read `name=value` lines. Apache's servers write them without Java's escapes."""
+    lines = (line.partition("=") for line in body.decode("utf-8", "replace").split("\n"))
     return {name.strip(): value.strip() for name, equals, value in lines if equals and not name.startswith("#")}
 
 

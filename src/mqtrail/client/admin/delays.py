@@ -127,7 +127,7 @@ class DelayReading:
             )
 
     async def _delays_ms(self, name: str, address: str) -> tuple[int, ...]:
-        """Return the delay of each level of a broker; the usual ones where it does not tell."""
+        """Return the delay of each level of a broker; the usual ones if it does not report them."""
         settings = await self._asking.ask(name, "settings", partial(self._asking.admin.broker_config, address))
         try:
             return parse_delay_levels("" if isinstance(settings, str) else settings.get("messageDelayLevel", ""))

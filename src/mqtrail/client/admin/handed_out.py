@@ -4,7 +4,7 @@
     rmq_sys_REVIVE_LOG_x   both, when they are due: all behind the progress of CID_RMQ_SYS_REVIVE_GROUP
 
 Brokers with enablePopBufferMerge keep recent check points in memory, those with popConsumerKVServiceEnable keep all of
-them elsewhere: then more may be handed out, which is said.
+them elsewhere: then more may be handed out, and the answer says so.
 
 Source: PopMessageProcessor, PopReviveService, apache/rocketmq 5.3.3 broker/processor/.
 """
@@ -15,15 +15,24 @@ from functools import partial
 from typing import Final
 
 from mqtrail.clock import now_ms
-from mqtrail.wire import PROPERTY_TAGS, BodyError, MessageQueue, PopAck, PopCheckPoint, revive_topic
+from mqtrail.wire import (
+    POP_ACK_TAG,
+    POP_BATCH_ACK_TAG,
+    POP_CHECK_POINT_TAG,
+    PROPERTY_TAGS,
+    REVIVE_GROUP,
+    BodyError,
+    MessageQueue,
+    PopAck,
+    PopCheckPoint,
+    revive_topic,
+)
 
 from .access import AdminAccess
 from .asking import Asking, BrokerTopic, Ranges
 from .timer_topic import READ_MAX, DelayedRecord, TimerTopic
 
-REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
-CHECK_POINT_TAG: Final = "ck"
-ACK_TAGS: Final = ("ack", "bAck")
+_ACK_TAGS: Final = (POP_ACK_TAG, POP_BATCH_ACK_TAG)
 ELSEWHERE: Final = ("enablePopBufferMerge", "popConsumerKVServiceEnable")
 
 _Key = tuple[str, str, int, int, int]  # group, topic, queue id, first offset, time of the pop
@@ -62,10 +71,10 @@ class _Points:
     def see(self, one: DelayedRecord) -> None:
         tag = one.properties.get(PROPERTY_TAGS)
         try:
-            if tag == CHECK_POINT_TAG:
+            if tag == POP_CHECK_POINT_TAG:
                 point = PopCheckPoint.decode(one.body)
                 self.points[point.group, point.topic, point.queue_id, point.start_offset, point.pop_time_ms] = point
-            elif tag in ACK_TAGS:
+            elif tag in _ACK_TAGS:
                 ack = PopAck.decode(one.body)
                 key = ack.group, ack.topic, ack.queue_id, ack.start_offset, ack.pop_time_ms
                 self.acked.setdefault(key, set()).update([ack.offset] if ack.offsets is None else ack.offsets)

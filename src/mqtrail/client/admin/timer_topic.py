@@ -109,7 +109,7 @@ class TimerTopic:
         return is_whole
 
     async def _next_ms(self, name: str) -> int:
-        """Return the second that a broker delivers next; of this host's clock where the broker does not tell."""
+        """Return the second that a broker delivers next; by this host's clock if the broker does not report it."""
         ask = partial(self._asking.admin.timer_progress_ms, self._asking.masters[name])
         answer = await self._asking.ask(name, "progress of timers", ask)
         return now_ms() - PRECISION_MS if isinstance(answer, str) or answer <= 0 else answer

@@ -129,7 +129,7 @@ class GroupDeletion(msgspec.Struct, forbid_unknown_fields=True, tag_field="actio
         known = await context.broker.known_group(self.group)
         count = len((await context.broker.online(self.group)).connection_set) + len(context.pmq.members_of(self.group))
         if count and not self.force:
-            raise refusal(f"found {count} members of {self.group} online, expected none: stop them, or force it")
+            raise refusal(f"found {count} members of {self.group} online, expected none: stop them, or set force")
         stats = (await context.broker.places()).consume_stats.get(self.group, ())
         places = [at for one in stats for at in one.offset_table.values()]
         counts: dict[str, int | None] = {

@@ -196,7 +196,7 @@ class TopicDeletion(msgspec.Struct, forbid_unknown_fields=True, tag_field="actio
         if online and not self.force:
             raise refusal(
                 f"found members of {', '.join(sorted(set(online)))} online, which consume {self.topic}, expected none: "
-                "stop them, or force it"
+                "stop them, or set force"
             )
         kept = sum(one.max_offset - one.min_offset for one in (await context.broker.reaches(self.topic)).values())
         step = OperatedStep(self.topic, text_of(known), "-", {"deleted": kept})

@@ -134,7 +134,7 @@ class Index:
         return why or ""
 
     def _why_apart(self, file: IndexFile) -> str | None:
-        """Return that the file before this one is missing; None: it is there, expired, or unknown.
+        """Return an error if the file before this one is missing. None: it is there, expired, or unknown.
 
         Files before it that end later are copies of other files: they are removed.
         """
