@@ -104,6 +104,17 @@ def test_search_by_keyboard(of_lake: str, visit: Begin) -> None:
     assert id_of("dead, attempts exhausted") in other.page.url
 
 
+def test_what_is_typed_stays_when_the_page_is_redrawn(of_lake: str, visit: Begin) -> None:
+    """Data that arrives redraws the page, and does not set the fields again."""
+    tab = visit(of_lake)
+    tab.page.goto(f"{of_lake}/search?q=group:CG", wait_until="commit")
+    tab.page.wait_for_selector("#query")
+    assert tab.page.input_value("#query") == "group:CG"
+    tab.page.fill("#query", "typed")
+    tab.loaded()
+    assert tab.page.input_value("#query") == "typed"
+
+
 def test_help_by_keyboard(of_lake: str, visit: Begin) -> None:
     """`?` opens the help, Escape closes it, g goes to the groups; letters in a field are letters."""
     tab = visit(of_lake)

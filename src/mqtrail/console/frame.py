@@ -117,6 +117,10 @@ def tag(name: str, content: object = "", /, classes: str = "", **attributes: str
     made = TextElement(tag=name, text=visible(str(content)))
     if classes:
         made.classes(classes)
+    if name == "input" and "value" in attributes:
+        # The attribute (^) of Vue, not the property: that one is set again whenever the page is redrawn, over what the
+        # reader has typed since.
+        attributes["^value"] = attributes.pop("value")
     made.props.update(attributes)
     return made
 
