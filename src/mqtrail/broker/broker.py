@@ -41,7 +41,7 @@ from .concerns import Concerns
 from .config import BrokerConfig
 from .messages import FastFailure
 from .pop import HeldPop
-from .requests import BODY_SIZES, MASTER_CODES, PERMISSIONS, PULL_CODES, REQUESTS, WAITS
+from .requests import BODY_SIZES, BOUNDED_CODES, MASTER_CODES, PERMISSIONS, READ_CODES, REQUESTS, WAITS
 from .state import load_state
 from .tables import HeldPull, register_command, register_topic_command, unregister_command
 
@@ -64,7 +64,7 @@ class Broker:
         acl_files: AclFiles | None = None,
     ) -> None:
         files = ConfigFileStore(MemoryDisk()) if files is None else files
-        state = load_state(config, store, files, acl_files, unique_id, now_ms, PERMISSIONS)
+        state = load_state(config, store, files, acl_files, unique_id, now_ms, PERMISSIONS, BOUNDED_CODES)
         # For the shell, the lane and metrics.
         self.config, self.store, self.files, self.access = config, store, files, state.access
         self.topics, self.groups, self.offsets = state.topics, state.groups, state.offsets
@@ -408,7 +408,7 @@ def _refused_codes(config: BrokerConfig) -> frozenset[int]:
     """Return the request codes that the broker's role excludes."""
     if not config.is_slave:
         return frozenset()
-    return MASTER_CODES if config.slave_read else MASTER_CODES | PULL_CODES
+    return MASTER_CODES if config.slave_read else MASTER_CODES | READ_CODES
 
 
 def _not_on_a_slave(config: BrokerConfig) -> Refusal:

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-from mqtrail.wire import RequestCode
-
 ENTRIES_A_SLICE: Final = 500  # table entries encoded as JSON
 NAMES_A_SLICE: Final = 5_000  # names encoded as JSON
 TOPICS_A_SLICE: Final = 50  # topics read, even if they have few queues
@@ -13,20 +11,6 @@ LOCKS_A_SLICE: Final = 1_000  # queues locked or unlocked
 BODY_SIZE_A_SLICE: Final = 64 * 1024  # bytes; after a permission check a larger body is decoded in a later slice
 NOTIFIED_A_SLICE: Final = 1_000  # members notified of a change of their group (40)
 CHANGES_A_SLICE: Final = 200  # topics or groups created or changed
-
-BOUNDED_CODES: Final = frozenset(
-    {
-        RequestCode.SEND_MESSAGE,
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.HEART_BEAT,
-        RequestCode.LOCK_BATCH_MQ,
-        RequestCode.UNLOCK_BATCH_MQ,
-        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-    }
-)
-"""Jobs whose work depends on their body alone (wire.Jobs)."""
 
 
 class SliceCounter:

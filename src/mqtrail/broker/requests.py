@@ -10,6 +10,7 @@ Source: BrokerController.registerProcessor and initialRequestPipeline, apache/ro
 """
 
 from collections.abc import Callable, Mapping
+from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from mqtrail.wire import Handler, Peer, RemotingCommand, RequestCode, Work
@@ -64,14 +65,24 @@ from .messages import Wait
 Code = RequestCode
 
 
+class AtSlave(Enum):
+    """What a slave does with a request."""
+
+    SERVED = auto()
+    READ = auto()  # served if the slave may be read
+    REFUSED = auto()  # it writes messages
+
+
 class Request(NamedTuple):
-    """One row."""
+    """One row. is_bounded: the work of its job depends on its body alone (wire.Jobs)."""
 
     handler: Callable[[Concerns], Handler]
     permission: Permission
     wait: Wait = Wait.ADMIN
     fast_port: bool = True
     body_size: int | None = BODY_SIZE_MAX
+    at_slave: AtSlave = AtSlave.SERVED
+    is_bounded: bool = False
 
 
 def _reset(c: Concerns) -> Handler:
@@ -86,29 +97,63 @@ def _reset(c: Concerns) -> Handler:
 
 REQUESTS: Final[Mapping[int, Request]] = {
     # Messages in.
-    Code.SEND_MESSAGE: Request(lambda c: c.send.handle, SEND, Wait.SEND, body_size=None),
-    Code.SEND_MESSAGE_V2: Request(lambda c: c.send.handle, SEND, Wait.SEND, body_size=None),
-    Code.SEND_BATCH_MESSAGE: Request(lambda c: c.send.handle, permission(sends, recalled), Wait.SEND, body_size=None),
+    Code.SEND_MESSAGE: Request(
+        lambda c: c.send.handle, SEND, Wait.SEND, body_size=None, at_slave=AtSlave.REFUSED, is_bounded=True
+    ),
+    Code.SEND_MESSAGE_V2: Request(
+        lambda c: c.send.handle, SEND, Wait.SEND, body_size=None, at_slave=AtSlave.REFUSED, is_bounded=True
+    ),
+    Code.SEND_BATCH_MESSAGE: Request(
+        lambda c: c.send.handle,
+        permission(sends, recalled),
+        Wait.SEND,
+        body_size=None,
+        at_slave=AtSlave.REFUSED,
+        is_bounded=True,
+    ),
     Code.SEND_REPLY_MESSAGE: Request(
-        lambda c: c.replies.handle, permission(replies, opened=BOTH), Wait.UNLIMITED, body_size=None
+        lambda c: c.replies.handle,
+        permission(replies, opened=BOTH),
+        Wait.UNLIMITED,
+        body_size=None,
+        at_slave=AtSlave.REFUSED,
     ),
     Code.SEND_REPLY_MESSAGE_V2: Request(
-        lambda c: c.replies.handle, permission(replies, opened=BOTH), Wait.UNLIMITED, body_size=None
+        lambda c: c.replies.handle,
+        permission(replies, opened=BOTH),
+        Wait.UNLIMITED,
+        body_size=None,
+        at_slave=AtSlave.REFUSED,
     ),
-    Code.RECALL_MESSAGE: Request(lambda c: c.timer_requests.recall, permission(topic("Pub")), Wait.SEND),
-    Code.END_TRANSACTION: Request(lambda c: c.transactions.end, permission(transaction, ended), Wait.TRANSACTION),
+    Code.RECALL_MESSAGE: Request(
+        lambda c: c.timer_requests.recall, permission(topic("Pub")), Wait.SEND, at_slave=AtSlave.REFUSED
+    ),
+    Code.END_TRANSACTION: Request(
+        lambda c: c.transactions.end, permission(transaction, ended), Wait.TRANSACTION, at_slave=AtSlave.REFUSED
+    ),
     Code.RESUME_CHECK_HALF_MESSAGE: Request(
-        lambda c: c.transactions.resume, permission(topic("Update", optional=True), resumed)
+        lambda c: c.transactions.resume, permission(topic("Update", optional=True), resumed), at_slave=AtSlave.REFUSED
     ),
     Code.CONSUMER_SEND_MSG_BACK: Request(
-        lambda c: c.send_back.handle, permission(group("Sub", field="group"), sent_back, NEVER), Wait.SEND
+        lambda c: c.send_back.handle,
+        permission(group("Sub", field="group"), sent_back, NEVER),
+        Wait.SEND,
+        at_slave=AtSlave.REFUSED,
     ),
     # Messages out.
     Code.PULL_MESSAGE: Request(
-        lambda c: c.pull.handle, permission(consumes("Sub"), opened=NEVER), Wait.PULL, fast_port=False
+        lambda c: c.pull.handle,
+        permission(consumes("Sub"), opened=NEVER),
+        Wait.PULL,
+        fast_port=False,
+        at_slave=AtSlave.READ,
     ),
     Code.LITE_PULL_MESSAGE: Request(
-        lambda c: c.pull.handle, permission(consumes("Sub"), opened=BOTH), Wait.LITE_PULL, fast_port=False
+        lambda c: c.pull.handle,
+        permission(consumes("Sub"), opened=BOTH),
+        Wait.LITE_PULL,
+        fast_port=False,
+        at_slave=AtSlave.READ,
     ),
     Code.QUERY_MESSAGE: Request(
         lambda c: c.job(c.query.by_key), permission(found_in("Sub", "Get"), opened=NEVER), Wait.UNLIMITED
@@ -123,15 +168,23 @@ REQUESTS: Final[Mapping[int, Request]] = {
     Code.QUERY_CONSUME_QUEUE: Request(
         lambda c: c.store.queue_entries, permission(each(topic("Get"), group("Get", optional=True)))
     ),
-    Code.POP_MESSAGE: Request(lambda c: c.pop.messages.handle, permission(pops), Wait.PULL, fast_port=False),
+    Code.POP_MESSAGE: Request(
+        lambda c: c.pop.messages.handle, permission(pops), Wait.PULL, fast_port=False, at_slave=AtSlave.REFUSED
+    ),
     Code.PEEK_MESSAGE: Request(lambda c: c.job(c.pop.notices.peek), permission(pops), Wait.PULL, fast_port=False),
     Code.NOTIFICATION: Request(lambda c: c.pop.notices.notify, permission(pops), fast_port=False),
     Code.POLLING_INFO: Request(lambda c: c.pop.notices.polling_info, permission(consumes("Get")), fast_port=False),
-    Code.ACK_MESSAGE: Request(lambda c: c.pop.acks.ack, POPPED, Wait.ACK),
+    Code.ACK_MESSAGE: Request(lambda c: c.pop.acks.ack, POPPED, Wait.ACK, at_slave=AtSlave.REFUSED),
     Code.BATCH_ACK_MESSAGE: Request(
-        lambda c: c.pop.acks.batch, permission(acks, opened=BOTH), Wait.ACK, body_size=LIST_SIZE_MAX
+        lambda c: c.pop.acks.batch,
+        permission(acks, opened=BOTH),
+        Wait.ACK,
+        body_size=LIST_SIZE_MAX,
+        at_slave=AtSlave.REFUSED,
     ),
-    Code.CHANGE_MESSAGE_INVISIBLETIME: Request(lambda c: c.pop.acks.change_invisible, POPPED, Wait.ACK),
+    Code.CHANGE_MESSAGE_INVISIBLETIME: Request(
+        lambda c: c.pop.acks.change_invisible, POPPED, Wait.ACK, at_slave=AtSlave.REFUSED
+    ),
     # Offsets.
     Code.SEARCH_OFFSET_BY_TIMESTAMP: Request(lambda c: c.offsets.search, QUEUE),
     Code.GET_MAX_OFFSET: Request(lambda c: c.offsets.max, QUEUE),
@@ -172,6 +225,7 @@ REQUESTS: Final[Mapping[int, Request]] = {
         permission(heartbeat, opened=NEVER),
         Wait.HEARTBEAT,
         body_size=HEARTBEAT_SIZE_MAX,
+        is_bounded=True,
     ),
     # It removes only registrations of its own connection.
     Code.UNREGISTER_CLIENT: Request(
@@ -182,8 +236,12 @@ REQUESTS: Final[Mapping[int, Request]] = {
     Code.GET_CONSUMER_LIST_BY_GROUP: Request(
         lambda c: c.clients.consumer_ids, permission(group("Sub", "Get"), opened=NEVER), Wait.UNLIMITED
     ),
-    Code.LOCK_BATCH_MQ: Request(lambda c: c.job(c.clients.lock), permission(locks), body_size=LIST_SIZE_MAX),
-    Code.UNLOCK_BATCH_MQ: Request(lambda c: c.job(c.clients.unlock), permission(locks), body_size=LIST_SIZE_MAX),
+    Code.LOCK_BATCH_MQ: Request(
+        lambda c: c.job(c.clients.lock), permission(locks), body_size=LIST_SIZE_MAX, is_bounded=True
+    ),
+    Code.UNLOCK_BATCH_MQ: Request(
+        lambda c: c.job(c.clients.unlock), permission(locks), body_size=LIST_SIZE_MAX, is_bounded=True
+    ),
     Code.QUERY_ASSIGNMENT: Request(
         lambda c: c.pop.assignments.query, permission(assignment, opened=BOTH), Wait.UNLIMITED
     ),
@@ -196,7 +254,10 @@ REQUESTS: Final[Mapping[int, Request]] = {
     # Topics and groups.
     Code.UPDATE_AND_CREATE_TOPIC: Request(lambda c: c.topics.update, permission(topic("Create"), opened=NEVER)),
     Code.UPDATE_AND_CREATE_TOPIC_LIST: Request(
-        lambda c: c.job(c.topics.update_list), permission(made_topics, opened=BOTH), body_size=LIST_SIZE_MAX
+        lambda c: c.job(c.topics.update_list),
+        permission(made_topics, opened=BOTH),
+        body_size=LIST_SIZE_MAX,
+        is_bounded=True,
     ),
     Code.DELETE_TOPIC_IN_BROKER: Request(lambda c: c.job(c.topics.delete), permission(topic("Delete"), opened=NEVER)),
     Code.GET_TOPIC_CONFIG: Request(lambda c: c.topics.one, READ_TOPIC),
@@ -204,7 +265,10 @@ REQUESTS: Final[Mapping[int, Request]] = {
     Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Request(lambda c: c.topics.system, READ_CLUSTER_5),
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Request(lambda c: c.groups.update, permission(made_group, opened=USERS)),
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Request(
-        lambda c: c.job(c.groups.update_list), permission(made_groups, opened=BOTH), body_size=LIST_SIZE_MAX
+        lambda c: c.job(c.groups.update_list),
+        permission(made_groups, opened=BOTH),
+        body_size=LIST_SIZE_MAX,
+        is_bounded=True,
     ),
     Code.DELETE_SUBSCRIPTIONGROUP: Request(
         lambda c: c.job(c.groups.delete), permission(group("Delete", field="groupName"), opened=NEVER)
@@ -276,22 +340,6 @@ BODY_SIZES: Final = {code: row.body_size for code, row in REQUESTS.items()}
 WAITS: Final = {code: row.wait for code, row in REQUESTS.items()}
 OWN_PORT_CODES: Final = frozenset(code for code, row in REQUESTS.items() if not row.fast_port)
 """Codes that the fast port rejects."""
-PULL_CODES: Final = frozenset({Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE})
-MASTER_CODES: Final = frozenset(
-    {
-        Code.SEND_MESSAGE,
-        Code.SEND_MESSAGE_V2,
-        Code.SEND_BATCH_MESSAGE,
-        Code.SEND_REPLY_MESSAGE,
-        Code.SEND_REPLY_MESSAGE_V2,
-        Code.RECALL_MESSAGE,
-        Code.END_TRANSACTION,
-        Code.RESUME_CHECK_HALF_MESSAGE,
-        Code.CONSUMER_SEND_MSG_BACK,
-        Code.POP_MESSAGE,
-        Code.ACK_MESSAGE,
-        Code.BATCH_ACK_MESSAGE,
-        Code.CHANGE_MESSAGE_INVISIBLETIME,
-    }
-)
-"""Codes that a slave refuses, because they write messages."""
+BOUNDED_CODES: Final = frozenset(code for code, row in REQUESTS.items() if row.is_bounded)
+READ_CODES: Final = frozenset(code for code, row in REQUESTS.items() if row.at_slave is AtSlave.READ)
+MASTER_CODES: Final = frozenset(code for code, row in REQUESTS.items() if row.at_slave is AtSlave.REFUSED)

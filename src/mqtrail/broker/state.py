@@ -13,7 +13,6 @@ from .access import Access, AccessContext, AclFiles, Permission
 from .config import BrokerConfig
 from .filter import FilterTable
 from .ha import Replicas
-from .jobs import BOUNDED_CODES
 from .own_queues import OwnQueues
 from .properties import PropertyRules
 from .tables import ClientTable, GroupTable, HeldPulls, LockTable, OffsetTable, RateLimits, TopicTable
@@ -55,10 +54,12 @@ def load_state(
     unique_id: Callable[[], str],
     now_ms: int,
     permissions: Mapping[int, Permission],
+    bounded_codes: frozenset[int],
 ) -> BrokerState:
     """Return the state of a starting broker: tables loaded from files, offsets cut to the ends of their queues.
 
-    permissions: the permission that each request code needs.
+    permissions: the permission that each request code needs. bounded_codes: those of jobs whose work depends on their
+    body alone.
     """
     topics, groups = TopicTable(config, files, now_ms), GroupTable(config, files, now_ms)
     context = AccessContext(
@@ -93,7 +94,7 @@ def load_state(
         locks=LockTable(config.lock_ttl_ms, config.locks_max),
         held=held,
         limits=RateLimits(config),
-        jobs=Jobs(files, BOUNDED_CODES),
+        jobs=Jobs(files, bounded_codes),
         access=access,
         properties=properties,
         stats=stats,
