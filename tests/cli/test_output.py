@@ -238,6 +238,27 @@ def test_questions_and_lines_of_ours_are_harmless(
     assert asked == ["delete topic \\x1b]0;x\\x07\\u202e?"]
 
 
+def test_a_long_body_is_not_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    """A few KB can expand to 32 MiB of control characters, each of which is several on the terminal."""
+    with embedded() as running:
+        namesrv = ("--namesrv", running.namesrv_address)
+        bodies = {"zeros": bytes(1 << 20), "binary": b"\xff" * (1 << 20)}
+        with SyncProducer("PG", running.namesrv_address) as producer:
+            for topic, body in bodies.items():
+                sent = producer.send(Message(topic, body))
+                for words in (
+                    ("consume", topic, "--count", "1", "--from-first"),
+                    ("message", "show", sent.offset_msg_id),
+                ):
+                    assert run([*words, *namesrv]) == 0
+                    shown = capsys.readouterr().out
+                    assert len(shown) < 200_000
+                    assert "more" in shown
+                    assert "--json" in shown
+            assert run([*words, *namesrv, "--json"]) == 0
+            assert len(capsys.readouterr().out) > 1 << 20
+
+
 def test_a_line_stays_a_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     """A sentence or row that is longer than a terminal is one line for the program behind the pipe."""
     table = Table(box=None)

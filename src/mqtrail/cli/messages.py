@@ -12,7 +12,7 @@ from .config import load
 from .exits import Exit, UsageError
 from .operate import DryRun, Yes, admin_of, confirm_change, report_answer, show_plan, table, warn_failures
 from .options import ConfigFile, Json, Namesrv, moment_ms, queue_of
-from .output import progress, say, say_lines, show_json, warn
+from .output import progress, say, say_lines, show_json, shown_body, warn
 
 if TYPE_CHECKING:
     from mqtrail.client import SyncAdmin
@@ -353,4 +353,4 @@ def _draw(row: dict[str, Any]) -> None:
     table(("property", "value"), sorted(row["properties"].items()))
     if row.get("groups"):
         table(("group", "status by its offset"), sorted(row["groups"].items()))
-    say_lines(row["body"] if "body" in row else f"base64 {row['body_base64']}")
+    say_lines(shown_body(row["body"]) if "body" in row else f"base64 {shown_body(row['body_base64'])}")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PIPED_WIDTH = 10_000  # longer lines wrap
+BODY_SHOWN_MAX = 16 * 1024  # characters or bytes of one body in text output
 
 
 def show_json(value: Any) -> None:
@@ -35,6 +36,16 @@ def say(text: str) -> None:
     from mqtrail.wire import visible
 
     sys.stdout.write(visible(text) + "\n")
+
+
+def shown_body(body: str | bytes) -> str:
+    """Return a body for a terminal: of a long one its beginning, and how much is left out. A few KB can expand to
+    32 MiB."""
+    begin = body[:BODY_SHOWN_MAX]
+    left = len(body) - len(begin)
+    unit = "characters" if isinstance(body, str) else "bytes"
+    more = f"… and {left} more {unit}, which --json prints" if left else ""
+    return f"{begin if isinstance(begin, str) else repr(begin)}{more}"
 
 
 def say_lines(text: str) -> None:

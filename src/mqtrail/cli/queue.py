@@ -12,7 +12,7 @@ import typer
 from .config import Config, Layer, assignments, load
 from .exits import Exit, UsageError
 from .options import ConfigFile, Json, Namesrv, duration_ms, moment_ms, queue_of
-from .output import say, show_json
+from .output import say, show_json, shown_body
 
 if TYPE_CHECKING:
     from mqtrail.client import ConsumerConfig, Delivery
@@ -172,7 +172,7 @@ def _print(delivery: Delivery, json: bool) -> None:
     text = _text(message.body)
     if not json:
         keys = f"  keys {' '.join(message.keys)}" if message.keys else ""
-        say(f"{message.msg_id}  {place}  tag {message.tags or '-'}{keys}  {text or repr(message.body)}")
+        say(f"{message.msg_id}  {place}  tag {message.tags or '-'}{keys}  {shown_body(text or message.body)}")
         return
     body = {"body": text} if text is not None else {"body_base64": base64.b64encode(message.body).decode()}
     show_json(

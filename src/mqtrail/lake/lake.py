@@ -46,6 +46,10 @@ class Lake:
                 f"no lake at {folder}: found no table {missing[0]!r}, expected {len(TABLES)} of them. "
                 "Run `mqtrail pipeline once --namesrv HOST:PORT --lake DIR` first, or name its folder."
             )
+        if len(missing) == len(TABLES):
+            raise LakeDamaged(
+                f"{folder}: found no Delta log of any table, expected {len(TABLES)}: restore the folder from a copy"
+            )
         without = missing_indexes(folder) if missing else []
 
         def opened_table(name: str) -> LakeTable:
