@@ -15,6 +15,7 @@ from interop.apache import JVM_SMALL, ApacheCluster
 from interop.driver import JavaClient, JavaError
 from interop.mqadmin import MqAdmin
 from interop.ours import OurServer
+from interop.probe import wait_until
 
 from mqtrail.client import (
     Credentials,
@@ -330,6 +331,8 @@ def test_our_client_signs_for_apache(
             config = ProducerConfig(instance=ours)
             with SyncProducer("pg", cluster.namesrv_address, config=config, trace=True) as producer:
                 sent = producer.send(Message("orders", b"hello", keys="k1"))
+            # Apache's broker indexes a message after it has answered the send.
+            wait_until(lambda: bool(admin.query("orders", "k1").messages), "k1 is not indexed", 30)
             [found] = admin.query("orders", "k1").messages
             assert found.msg_id == sent.msg_id
             [found] = admin.query("orders", sent.msg_id, unique=True).messages
