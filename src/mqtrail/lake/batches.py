@@ -13,9 +13,11 @@ judged) agree with the tables. Readers do not need this table.
 
 from __future__ import annotations
 
+import atexit
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 import duckdb
@@ -259,9 +261,18 @@ def _rows_of(path: LakePath) -> list[dict[str, Any]]:
 
         found: list[dict[str, Any]] = pq.read_table(parquet_source(path), partitioning=None).to_pylist()
         return found
-    with connect(threads=1) as duck:
+    with _small_files().cursor() as duck:
         try:
             return fetch(duck, "SELECT * FROM read_parquet(?, hive_partitioning = false)", [str(path)])
         except duckdb.IOException:
             size_of(path)  # raises FileNotFoundError
             raise
+
+
+@cache
+def _small_files() -> duckdb.DuckDBPyConnection:
+    """Return the database that reads them. To make one takes 20 ms, to read a file less than one."""
+    return connect(threads=1)
+
+
+atexit.register(_small_files.cache_clear)  # as the parsed statements of duck.py

@@ -4,7 +4,6 @@ They pass the same front as those of a connection: access control, limits, the w
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 from itertools import count
 from typing import Final
@@ -16,7 +15,6 @@ from .shell import Shell
 
 FIRST_ID: Final = 1 << 41  # first connection id: those of the ports are smaller
 OPAQUE_MAX: Final = 0x7FFF_FFFF
-TURN_S: Final = 0.01  # after which the next request lets others work first
 _HERE: Final = Host("127.0.0.1", 0)
 
 
@@ -56,7 +54,6 @@ class InsideCaller:
         self._why_away = why_away
         self._ids = count(FIRST_ID)
         self._opaques = count(1)
-        self._rested_s = 0.0
         self._line = Line(next(self._ids), _HERE)
         shell.join(self._line)
 
@@ -68,7 +65,6 @@ class InsideCaller:
     async def ask(self, command: RemotingCommand, host: Host, timeout_ms: int) -> RemotingCommand:
         """Return the reply. host: of the client for which it asks. ServiceNotAvailable: the database is away.
         TimeoutError."""
-        await self._rest()
         return await self._ask(self._line, command, host, timeout_ms)
 
     async def ask_held(self, command: RemotingCommand, host: Host, timeout_ms: int) -> RemotingCommand:
@@ -79,13 +75,6 @@ class InsideCaller:
             return await self._ask(line, command, host, timeout_ms)
         finally:
             self._shell.disconnected(line)
-
-    async def _rest(self) -> None:
-        """Let others work now and then: a reply that is there at once suspends no task, and a task may ask thousands of
-        times."""
-        if time.monotonic() - self._rested_s >= TURN_S:
-            await asyncio.sleep(0)
-            self._rested_s = time.monotonic()
 
     async def _ask(self, line: Line, command: RemotingCommand, host: Host, timeout_ms: int) -> RemotingCommand:
         if (away := self.away) is not None:
@@ -98,7 +87,7 @@ class InsideCaller:
         try:
             self._shell.serve(Peer(PeerId(line.id), host), command)
             if future.done():  # what needs no flush is answered at once
-                await asyncio.sleep(0)  # who asks again and again lets others have their turn
+                await asyncio.sleep(0)  # a task may ask thousands of times: let others work between
             else:
                 async with asyncio.timeout(timeout_ms / 1000):
                     await future
