@@ -229,7 +229,7 @@ def test_what_waits_inside_brokers(changing: Changing, visit: Begin) -> None:
     tab.wait_for("已放回，等待中")
     tab = visit(changing.url)
     tab.open("/pops")
-    tab.wait_for("No popped message is without an acknowledgement")
+    tab.wait_for("All popped messages are acknowledged")
     tab.page.fill("input[name=group]", "workers")
     tab.page.fill("input[name=topic]", "orders")
     assert tab.violations() == []

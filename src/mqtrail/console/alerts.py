@@ -12,7 +12,7 @@ from mqtrail.answers.access import Right
 from mqtrail.answers.alerts import Alert, AlertPhase, AlertsAnswer, read_alerts
 from mqtrail.clock import now_ms
 
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, link, section, table, tag
+from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, keep_live, link, section, table, tag
 
 SHOWN_MAX: Final = 100
 LIVE_S: Final = 15.0
@@ -30,19 +30,13 @@ async def alerts(desk: Desk, reader: PageReader) -> None:
         live = ui.switch(reader.say("live"), value=True)
         part = PagePart(desk, reader)
         commands(reader, ["mqtrail", "alerts", "list"], "/alerts")
-    await ui.context.client.connected()
 
     def ask() -> AlertsAnswer:
         desk.sources.check(Right.READ)
         assert desk.alerts is not None, "the page exists only with a file"
         return read_alerts(desk.alerts, SHOWN_MAX, now_ms())
 
-    async def load() -> None:
-        if live.value:
-            await part.show(ask, partial(_draw, reader))
-
-    ui.timer(LIVE_S, load, immediate=False)
-    await load()
+    await keep_live(live, lambda: part.show(ask, partial(_draw, reader)), LIVE_S)
 
 
 def _draw(reader: PageReader, answer: AlertsAnswer) -> None:

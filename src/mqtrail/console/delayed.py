@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
 
 from nicegui import ui
 
 from mqtrail.answers import DelayedAnswer, DueCount
 from mqtrail.client import DelayedMessage
 
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
+from .frame import (
+    MARKS,
+    Desk,
+    PagePart,
+    PageReader,
+    bounds,
+    commands,
+    frame,
+    keep_live,
+    link,
+    section,
+    start_with,
+    table,
+    tag,
+)
 from .looks import count, duration
-
-LIVE_S: Final = 10.0
 
 
 async def delayed(desk: Desk, reader: PageReader) -> None:
@@ -27,14 +38,9 @@ async def delayed(desk: Desk, reader: PageReader) -> None:
         part = PagePart(desk, reader)
         commands(reader, ["mqtrail", "message", "delayed", "--namesrv", desk.sources.namesrv], "/delayed")
     cluster = desk.sources.of_cluster()
-
-    async def load() -> None:
-        if live.value:
-            await part.show(cluster.delayed, partial(_draw, reader, may_change=desk.changing is not None))
-
-    await ui.context.client.connected()
-    await load()
-    ui.timer(LIVE_S, load, immediate=False)
+    await keep_live(
+        live, lambda: part.show(cluster.delayed, partial(_draw, reader, may_change=desk.changing is not None))
+    )
 
 
 def _draw(reader: PageReader, answer: DelayedAnswer, *, may_change: bool) -> None:

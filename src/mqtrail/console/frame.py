@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -201,6 +201,21 @@ def section(title: str) -> Iterator[None]:
     with tag("section"):
         tag("h2", title)
         yield
+
+
+LIVE_S: Final = 10.0
+
+
+async def keep_live(live: ui.switch, load: Callable[[], Awaitable[object]], every_s: float = LIVE_S) -> None:
+    """Load once the reader's browser is connected, and again while the switch is on."""
+
+    async def again() -> None:
+        if live.value:
+            await load()
+
+    await ui.context.client.connected()
+    await load()
+    ui.timer(every_s, again, immediate=False)
 
 
 class PagePart:

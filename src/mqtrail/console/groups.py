@@ -12,10 +12,9 @@ from mqtrail.answers import GroupWait, LagAnswer, MembersAnswer
 from mqtrail.answers.changes import RETRIES_MAX
 from mqtrail.client import GroupLag, TrendState
 
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, frame, link, section, start_with, table, tag
+from .frame import MARKS, Desk, PagePart, PageReader, bounds, frame, keep_live, link, section, start_with, table, tag
 from .looks import count, duration
 
-LIVE_S: Final = 10.0
 ROWS_MAX: Final = 500
 TREND_MS: Final = 5_000
 
@@ -34,14 +33,7 @@ async def groups(desk: Desk, reader: PageReader) -> None:
         draw_waits(reader, answer, rows_max=ROWS_MAX)
 
     cluster = desk.sources.of_cluster()
-
-    async def load() -> None:
-        if live.value:
-            await part.show(cluster.lag, draw)
-
-    await ui.context.client.connected()
-    await load()
-    ui.timer(LIVE_S, load, immediate=False)
+    await keep_live(live, lambda: part.show(cluster.lag, draw))
 
 
 def draw_waits(reader: PageReader, answer: LagAnswer, *, rows_max: int) -> None:

@@ -13,7 +13,21 @@ from mqtrail.answers import LagAnswer, Report, VerdictHistory
 from mqtrail.clock import now_ms
 
 from .cluster import draw_brokers
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, frame, link, section, start_with, table, tag
+from .frame import (
+    MARKS,
+    Desk,
+    PagePart,
+    PageReader,
+    bounds,
+    codes,
+    frame,
+    keep_live,
+    link,
+    section,
+    start_with,
+    table,
+    tag,
+)
 from .groups import draw_waits
 from .looks import count, duration
 from .texts import code_text
@@ -55,13 +69,7 @@ async def home(desk: Desk, reader: PageReader) -> None:
             asked.append(brokers.show(live_cluster.brokers, lambda one: draw_brokers(reader, one, has_counters=False)))
         await asyncio.gather(*asked)
 
-    async def again() -> None:
-        if live.value:
-            await load()
-
-    await ui.context.client.connected()
-    await load()
-    ui.timer(LIVE_S, again, immediate=False)
+    await keep_live(live, load, LIVE_S)
 
 
 def _lake_part(desk: Desk, reader: PageReader) -> PagePart | None:

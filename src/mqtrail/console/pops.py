@@ -10,10 +10,23 @@ from nicegui import ui
 from mqtrail.answers import PoppedGroupRow, PoppedRow, PopsAnswer
 from mqtrail.answers.changes import SHARED_MAX
 
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
+from .frame import (
+    MARKS,
+    Desk,
+    PagePart,
+    PageReader,
+    bounds,
+    commands,
+    frame,
+    keep_live,
+    link,
+    section,
+    start_with,
+    table,
+    tag,
+)
 from .looks import UNKNOWN, count, duration
 
-LIVE_S: Final = 10.0
 LATE_MS: Final = 10_000  # a revive log that is behind by more is marked
 
 
@@ -31,14 +44,7 @@ async def pops(desk: Desk, reader: PageReader) -> None:
             with section(reader.say("set-consume-mode")):
                 _form(reader)
     cluster = desk.sources.of_cluster()
-
-    async def load() -> None:
-        if live.value:
-            await part.show(cluster.pops, partial(_draw, reader))
-
-    await ui.context.client.connected()
-    await load()
-    ui.timer(LIVE_S, load, immediate=False)
+    await keep_live(live, lambda: part.show(cluster.pops, partial(_draw, reader)))
 
 
 def _form(reader: PageReader) -> None:

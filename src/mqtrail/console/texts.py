@@ -445,7 +445,7 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "handed_out": ("Handed out", "已取走未确认"),
     "nothing_popped": (
-        "No popped message is without an acknowledgement. A group pops if its clients or the form below say so.",
+        "All popped messages are acknowledged. A group pops if its clients, or the form below, set it to POP.",
         "没有已取走未确认的消息。消费组的客户端或下面的表单可以指定 POP 消费。",
     ),
     "behind_records": ("Records behind", "积压的记录"),

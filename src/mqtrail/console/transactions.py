@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
 
 from nicegui import ui
 
@@ -12,10 +11,22 @@ from mqtrail.answers import HalfRow, TransactionsAnswer
 from mqtrail.answers.changes import HALF_MESSAGES_MAX
 from mqtrail.clock import now_ms
 
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
+from .frame import (
+    MARKS,
+    Desk,
+    PagePart,
+    PageReader,
+    bounds,
+    commands,
+    frame,
+    keep_live,
+    link,
+    section,
+    start_with,
+    table,
+    tag,
+)
 from .looks import UNKNOWN, count, duration
-
-LIVE_S: Final = 10.0
 
 
 async def transactions(desk: Desk, reader: PageReader) -> None:
@@ -29,14 +40,9 @@ async def transactions(desk: Desk, reader: PageReader) -> None:
         part = PagePart(desk, reader)
         commands(reader, ["mqtrail", "transaction", "list", "--namesrv", desk.sources.namesrv], "/transactions")
     cluster = desk.sources.of_cluster()
-
-    async def load() -> None:
-        if live.value:
-            await part.show(cluster.transactions, partial(_draw, reader, may_change=desk.changing is not None))
-
-    await ui.context.client.connected()
-    await load()
-    ui.timer(LIVE_S, load, immediate=False)
+    await keep_live(
+        live, lambda: part.show(cluster.transactions, partial(_draw, reader, may_change=desk.changing is not None))
+    )
 
 
 def _draw(reader: PageReader, answer: TransactionsAnswer, *, may_change: bool) -> None:

@@ -89,7 +89,7 @@ class HalfMessage:
 
 @dataclass(frozen=True, slots=True)
 class BrokerHalfMessages:
-    """The transactions of one master. None: unknown, and why says so.
+    """The transactions of one master. None: unknown; why gives the reason.
 
     open, given_up: the oldest, and the latest, first. given_up_count: that it keeps, with those not in given_up.
     """

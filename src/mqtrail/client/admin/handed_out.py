@@ -4,7 +4,7 @@
     rmq_sys_REVIVE_LOG_x   both, when they are due: all behind the progress of CID_RMQ_SYS_REVIVE_GROUP
 
 Brokers with enablePopBufferMerge keep recent check points in memory, those with popConsumerKVServiceEnable keep all of
-them elsewhere: then more may be handed out, and the answer says so.
+them elsewhere: the answer then has a problem that says that more may be handed out.
 
 Source: PopMessageProcessor, PopReviveService, apache/rocketmq 5.3.3 broker/processor/.
 """
