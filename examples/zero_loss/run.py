@@ -63,11 +63,16 @@ class Brokers:
             self._process.kill()
             self._process.communicate()
 
-    async def kill_master(self) -> str:
-        """kill -9 the master of the group; return its name. `mqtrail up` starts it again, as a slave."""
+    async def kill_master(self) -> str | None:
+        """kill -9 the master of the group; return its name. `mqtrail up` starts it again, as a slave.
+
+        None: the group has no master at this moment.
+        """
         async with Admin(self.namesrv) as admin:
-            [address] = (await admin.masters()).values()
-        [name] = [name for name, at in self.addresses.items() if at == address]
+            masters = set((await admin.masters()).values())
+        name = next((name for name, at in self.addresses.items() if at in masters), None)
+        if name is None:
+            return None
         if (process := self._processes.pop(name, None)) is not None:  # once: later it is another process
             os.kill(process, signal.SIGKILL)
         return name
@@ -174,6 +179,7 @@ async def carry_out(jobs: Jobs, brokers: Brokers, say: Say) -> None:
     half = jobs.count // 2
     accept(jobs, range(half))
     before, since_s = (0, 0, 0), time.monotonic()
+    killed: str | None = None
 
     async def has_acknowledged() -> bool:
         return (await offsets(jobs))[0] > 0
@@ -184,6 +190,11 @@ async def carry_out(jobs: Jobs, brokers: Brokers, say: Say) -> None:
 
     async def is_everywhere() -> bool:
         return await is_known(jobs, brokers.addresses.values())
+
+    async def has_killed() -> bool:
+        nonlocal killed
+        killed = await brokers.kill_master()
+        return killed is not None
 
     async def has_all() -> bool:
         nonlocal before, since_s
@@ -202,7 +213,8 @@ async def carry_out(jobs: Jobs, brokers: Brokers, say: Say) -> None:
         say("kill -9 the sender")
         sender.kill()
         await until(running, is_everywhere)
-        say(f"kill -9 the master, {await brokers.kill_master()}")
+        await until(running, has_killed)
+        say(f"kill -9 the master, {killed}")
         await until(running, has_passed_half)
         accept(jobs, range(half, jobs.count))
         await until(running, has_all)

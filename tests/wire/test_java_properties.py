@@ -1,6 +1,7 @@
 """Java's .properties files, by the rules of Properties.load."""
 
 import time
+import tracemalloc
 
 import pytest
 
@@ -41,3 +42,17 @@ def test_many_continued_lines_are_read_in_one_go() -> None:
     before_s = time.process_time()
     assert properties_of("k=" + "a\\\n" * count + "b") == {"k": "a" * count + "b"}
     assert time.process_time() - before_s < 5
+
+
+@pytest.mark.parametrize("part", ["x", "\\x", "a\\x"])
+def test_a_long_key_takes_little_memory(part: str) -> None:
+    """A request of a settings change may have a body of 256 KiB, and all of it may be one key."""
+    text = part * 100_000
+    tracemalloc.start()
+    try:
+        [(key, value)] = properties_of(text).items()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (key, value) == (text.replace("\\", ""), "")
+    assert peak < 32 * len(text)
