@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from mqtrail import trail
-from mqtrail.lake import fetch, text_of
-from mqtrail.trail import ProofResult, proofs
+from mqtrail.lake import fetch
+from mqtrail.trail import ProofResult, literal, proofs
 
 from .lakeview import LakeView
 from .summaries import ClaimProof, ProofAnswer, Shown
@@ -52,7 +52,7 @@ def _define_subjects(view: LakeView, topic: str, first_ms: int | None, end_ms: i
     """Define the subjects, and count their profiles: one pass over the messages, one over the pairs."""
     duck = view.connection
     first, end = first_ms or 0, 1 << 62 if end_ms is None else end_ms
-    of_topic = f"topic = {text_of(topic)}" if topic else "true"
+    of_topic = f"topic = {literal(topic)}" if topic else "true"
     columns = (
         "cluster, msg_id, batch_id, topic, broker_name, queue_id, queue_offset, copy_count, send_codes, message_codes, "
         "reasons, send_start_ms, stored_ms, visible_ms, due_ms"

@@ -32,7 +32,7 @@ from .lookup import Answer, LookUp, relation_of
 from .maintenance import Join, compact, expire, joins_due, settled_ms, sweep, sweeping
 from .migration import migrate
 from .objects import ObjectPath
-from .parquet import copy, copy_hours, of_cluster, parquet_of, quoted_path, rows_of, text_of
+from .parquet import copy, copy_hours, of_cluster, parquet_of, rows_of
 from .places import (
     LakePath,
     emptied,
@@ -129,7 +129,6 @@ __all__ = [
     "parquet_of",
     "parquet_source",
     "place_of",
-    "quoted_path",
     "rebuild",
     "record_incidents",
     "relation_of",
@@ -142,7 +141,6 @@ __all__ = [
     "stored_rows",
     "sweep",
     "sweeping",
-    "text_of",
     "unfinished_judgement",
     "with_waiting",
     "write_parquet",

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqtrail import trail
-from mqtrail.trail import Relation
+from mqtrail.trail import Relation, literal
 from mqtrail.wire import (
     APACHE_TYPES,
     FIELD_SEPARATOR,
@@ -28,7 +28,7 @@ from mqtrail.wire import (
 )
 
 from .duck import Row, arrow_rows
-from .parquet import parquet_of, quoted_path
+from .parquet import parquet_of
 from .places import LakePath, parquet_source, place_of, sink
 from .schemas import arrow_schema
 
@@ -299,7 +299,7 @@ class EvidenceWriter:
                 self._written[path] = relation.name, self._copy(sql(parquet_of(bronze)), path)
 
     def _copy(self, rows: str, path: LakePath, more: str = "") -> int:
-        (count,) = self._duck.execute(f"COPY ({rows}) TO '{quoted_path(path)}' ({LAYOUT}{more})").fetchone() or (0,)
+        (count,) = self._duck.execute(f"COPY ({rows}) TO {literal(str(path))} ({LAYOUT}{more})").fetchone() or (0,)
         return int(count)
 
     def _folder(self, relation: Relation) -> LakePath:

@@ -17,7 +17,7 @@ from .edge import arrow_errors
 from .errors import LakeUnreadable
 from .judged import JUDGED_APP, Judgement, Judgements, seen_up_to
 from .lake import Lake
-from .parquet import of_cluster, parquet_of, quoted_path, rows_of, text_of
+from .parquet import of_cluster, parquet_of, rows_of
 from .places import LakePath, parquet_source, remove_tree
 from .samples import sample_files
 from .storeerrors import ObjectStoreError
@@ -103,7 +103,7 @@ class LakeKnown:
         assert self._last is not None, "there is no judgement yet"
         rows = f"SELECT * FROM {parquet_of([str(self._folder(self._last.number) / f'{name}.parquet')])}"
         is_own = self._cluster in self._judgements.by_cluster
-        return rows if is_own else f"{rows} WHERE cluster = {text_of(self._cluster)}"
+        return rows if is_own else f"{rows} WHERE cluster = {trail.literal(self._cluster)}"
 
     def samples(self, name: str, horizon_ms: int) -> str:
         """See cycles.Known."""
@@ -138,7 +138,7 @@ class LakeKnown:
         remove_tree(folder)
         folder.mkdir(parents=True)
         for name in trail.STATE:
-            duck.execute(f"COPY {name} TO '{quoted_path(folder / f'{name}.parquet')}' (FORMAT parquet)")
+            duck.execute(f"COPY {name} TO {trail.literal(str(folder / f'{name}.parquet'))} (FORMAT parquet)")
 
     def drop_states(self) -> None:
         """Delete the states that no later judgement reads, after the commit."""

@@ -15,13 +15,13 @@ from typing import Any
 import duckdb
 
 from mqtrail import trail
-from mqtrail.trail import publish_hours
+from mqtrail.trail import literal, publish_hours
 
 from .duck import connect, fetch
 from .edge import lake_errors
 from .lake import Lake
 from .maintenance import COMPACT_PREFIX
-from .parquet import rows_of, source_of, text_of
+from .parquet import rows_of, source_of
 from .tables import DataFile, LakeTable, cluster_of
 
 
@@ -166,7 +166,7 @@ def relation_of(table: LakeTable, files: Sequence[DataFile] | None = None, clust
     cluster: only its rows; '': of all clusters.
     """
     if cluster:
-        return f"SELECT * FROM ({relation_of(table, files)}) AS every WHERE cluster = {text_of(cluster)}"
+        return f"SELECT * FROM ({relation_of(table, files)}) AS every WHERE cluster = {literal(cluster)}"
     chosen = table.readable(table.files() if files is None else files)
     relation = table.table.relation
     if relation not in trail.APPENDED:

@@ -24,7 +24,7 @@ from typing import Final
 import duckdb
 
 from mqtrail import trail
-from mqtrail.trail import Relation
+from mqtrail.trail import Relation, literal
 
 from .duck import connect
 from .edge import lake_errors
@@ -33,7 +33,7 @@ from .indexes import ADDED, MEMORY_LIMIT, SOURCES, add_indexes, missing_indexes,
 from .lock import WriteLock
 from .maintenance import EXPIRED_KEY
 from .marks import MARKS
-from .parquet import copy, parquet_of, quoted_path
+from .parquet import copy, parquet_of
 from .places import LakePath, place_of
 from .schemas import MIGRATED_VERSION, SCHEMA_VERSION, TABLES, Table
 from .tables import VERSION_KEY, LakeTable, create_table, has_log
@@ -137,7 +137,7 @@ class _Migration:
             kept = self._open(name)
             kept.readable(kept.files())  # damage is found before anything is replaced
         duck = connect(memory_limit=MEMORY_LIMIT)
-        duck.execute(f"SET temp_directory = '{quoted_path(self._new / 'spilled')}'")
+        duck.execute(f"SET temp_directory = {literal(str(self._new / 'spilled'))}")
         for name in _COLUMNS:
             duck.execute(f"CREATE VIEW old_{name} AS {_old_rows(self._open(name))}")
         clusters = define_changes(duck)
@@ -167,8 +167,7 @@ class _Migration:
         for number, cluster in enumerate(clusters):
             file = made.path / f"batch=migration-{number}" / "part.parquet"
             file.parent.mkdir(parents=True)
-            own = cluster.replace("'", "''")
-            copy(duck, f"SELECT * FROM {table.name} WHERE cluster = '{own}'", file, table)
+            copy(duck, f"SELECT * FROM {table.name} WHERE cluster = {literal(cluster)}", file, table)
             files.append(file)
         made.swap(files, [])
         return sum(file.row_count for file in made.files())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import duckdb
 
-from mqtrail.trail import Relation
+from mqtrail.trail import Relation, literal
 
 from .places import LakePath
 from .schemas import Table
@@ -26,7 +26,7 @@ def rows_of(table: LakeTable, files: Sequence[DataFile], cluster: str | None = N
     whole = [file for file in chosen if cluster is None or cluster_of(file) == cluster]
     parts = [f"SELECT {names} FROM {source_of(table, whole)}"] if whole else []
     if cluster is not None and (mixed := [file for file in chosen if file not in whole]):
-        parts.append(f"SELECT {names} FROM {source_of(table, mixed)} WHERE cluster = {text_of(cluster)}")
+        parts.append(f"SELECT {names} FROM {source_of(table, mixed)} WHERE cluster = {literal(cluster)}")
     return " UNION ALL ".join(parts) or empty_rows(table.table.relation)
 
 
@@ -51,11 +51,6 @@ def of_cluster(files: Iterable[DataFile], cluster: str) -> list[DataFile]:
     return [file for file in files if file.may_hold("cluster", cluster)]
 
 
-def text_of(value: str) -> str:
-    """Return a text as a literal of SQL."""
-    return "'" + value.replace("'", "''") + "'"
-
-
 def empty_rows(relation: Relation) -> str:
     """Return SQL for no rows of a relation without nested columns, with its columns typed."""
     return f"SELECT {relation.typed(dict.fromkeys(relation.names, 'NULL'))} WHERE false"
@@ -66,7 +61,7 @@ def parquet_of(paths: Sequence[str], *, by_name: bool = False) -> str:
 
     by_name: files may lack columns, or have them in another order. DuckDB reads all footers then, before any row.
     """
-    names = ", ".join(map(text_of, paths))
+    names = ", ".join(map(literal, paths))
     return f"read_parquet([{names}], hive_partitioning = false, union_by_name = {str(by_name).lower()})"
 
 
@@ -81,7 +76,7 @@ def copy(
     groups exclude the others, and dictionaries of ids would nearly double the bytes.
     """
     order = f" ORDER BY {', '.join(table.sort_by)}" if table.sort_by else ""
-    duck.execute(f"COPY ({rows}{order}) TO '{quoted_path(target)}' ({_layout(table, row_count_max)})")
+    duck.execute(f"COPY ({rows}{order}) TO {literal(str(target))} ({_layout(table, row_count_max)})")
 
 
 def copy_hours(
@@ -96,7 +91,7 @@ def copy_hours(
     folder.mkdir(parents=True, exist_ok=True)
     duck.execute(
         f"COPY (SELECT {columns}, publish_hour AS hour FROM ({rows}) AS made ORDER BY {order}) TO "
-        f"'{quoted_path(folder)}' ({_layout(table, row_count_max)}, PARTITION_BY (hour), OVERWRITE_OR_IGNORE)"
+        f"{literal(str(folder))} ({_layout(table, row_count_max)}, PARTITION_BY (hour), OVERWRITE_OR_IGNORE)"
     )
     return sorted(folder.rglob("*.parquet"), key=str)
 
@@ -105,8 +100,3 @@ def _layout(table: Table, row_count_max: int) -> str:
     has_filters = table.bloom and row_count_max < ROW_GROUP_ROWS
     bloom = f", DICTIONARY_SIZE_LIMIT {max(1, row_count_max)}" if has_filters else ""
     return f"FORMAT parquet, PARQUET_VERSION v2, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP_ROWS}{bloom}"
-
-
-def quoted_path(path: LakePath) -> str:
-    """Return a path for SQL, inside its quotes."""
-    return str(path).replace("'", "''")

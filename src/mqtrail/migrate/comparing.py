@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 
 from mqtrail.client import Admin, ReadFailed, RouteNotFound
 from mqtrail.clock import now_ms
-from mqtrail.trail import ProofResult
+from mqtrail.trail import ProofResult, literal
 from mqtrail.wire import MessageExt, MessageQueue
 
 from .kafka import KafkaConfig, KafkaTopic
@@ -190,14 +190,13 @@ class KeySorter:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        quoted = folder.replace("'", "''")
         with _on_disk(folder):
             self._base = sqlite3.connect(f"{folder}/compare.sqlite", isolation_level=None)
             for pragma in (
                 "journal_mode=OFF",
                 "synchronous=OFF",
                 "temp_store=FILE",
-                f"temp_store_directory='{quoted}'",
+                f"temp_store_directory={literal(folder)}",
             ):
                 self._base.execute(f"PRAGMA {pragma}")
             self._base.execute(f"CREATE TABLE rows ({', '.join(Row._fields)})")

@@ -15,8 +15,8 @@ from math import ceil
 from duckdb import DuckDBPyConnection
 
 from mqtrail import trail
-from mqtrail.lake import BULK_RESULTS, LakeKnown, LakePath, quoted_path
-from mqtrail.trail import Stage
+from mqtrail.lake import BULK_RESULTS, LakeKnown, LakePath
+from mqtrail.trail import Stage, literal
 
 from .shares import Shares
 
@@ -103,7 +103,7 @@ class SharesBulk:
     def _divided(self, folder: LakePath, relation: str) -> tuple[list[str], int]:
         """Write rows to files that every task can read, one a thread; return the files and the number of rows."""
         layout = "FORMAT parquet, COMPRESSION lz4, PER_THREAD_OUTPUT"
-        copy = f"COPY (SELECT * FROM {relation}) TO '{quoted_path(folder)}' ({layout})"
+        copy = f"COPY (SELECT * FROM {relation}) TO {literal(str(folder))} ({layout})"
         [(count,)] = self.duck.execute(copy).fetchall()
         return [str(path) for path in sorted(folder.rglob("*.parquet"), key=str)], int(count)
 
@@ -114,5 +114,5 @@ class SharesBulk:
     def _written(self, folder: LakePath, name: str, rows: str) -> str:
         """Write rows to a file that every task can read; return the file."""
         path = folder / f"{name}.parquet"
-        self.duck.execute(f"COPY ({rows}) TO '{quoted_path(path)}' (FORMAT parquet)")
+        self.duck.execute(f"COPY ({rows}) TO {literal(str(path))} (FORMAT parquet)")
         return str(path)

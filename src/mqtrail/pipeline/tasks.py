@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from mqtrail import trail
-from mqtrail.lake import TABLES, LakePath, connect, copy, copy_hours, parquet_of, place_of, quoted_path, run_stages
-from mqtrail.trail import Stage
+from mqtrail.lake import TABLES, LakePath, connect, copy, copy_hours, parquet_of, place_of, run_stages
+from mqtrail.trail import Stage, literal
 
 from .attempt import new_run_id, this_attempt
 from .late_workers import started
@@ -132,7 +132,7 @@ def _run(
     files: list[TaskFile] = []
     for name in work.kept:
         path = folder / f"{name}.parquet"
-        duck.execute(f"COPY {name} TO '{quoted_path(path)}' (FORMAT parquet)")
+        duck.execute(f"COPY {name} TO {literal(str(path))} (FORMAT parquet)")
         files.append(TaskFile(name, number, str(path)))
     for stage in divided:
         files += _divide(duck, stage, folder, work.share_count)
@@ -149,7 +149,7 @@ def _divide(duck: duckdb.DuckDBPyConnection, stage: Stage, folder: LakePath, sha
     duck.execute(f"SET partitioned_write_flush_threshold = {max(1, PARTITION_ROWS_MAX // share_count)}")
     duck.execute(
         f"COPY (SELECT *, hash({', '.join(stage.partition_by)}) % {share_count} AS share FROM {stage.name}) "
-        f"TO '{quoted_path(target)}' (FORMAT parquet, COMPRESSION lz4, PARTITION_BY (share))"
+        f"TO {literal(str(target))} (FORMAT parquet, COMPRESSION lz4, PARTITION_BY (share))"
     )
     found: list[LakePath] = sorted(target.rglob("*.parquet"), key=str)
     return [TaskFile(stage.name, int(path.parent.name.partition("=")[2]), str(path)) for path in found]
@@ -158,7 +158,7 @@ def _divide(duck: duckdb.DuckDBPyConnection, stage: Stage, folder: LakePath, sha
 def _empty(duck: duckdb.DuckDBPyConnection, name: str, folder: LakePath) -> TaskFile:
     """Write a file without rows, from which a share without rows gets the columns."""
     path = folder / f"{name}-empty.parquet"
-    duck.execute(f"COPY (SELECT * FROM {name} WHERE false) TO '{quoted_path(path)}' (FORMAT parquet)")
+    duck.execute(f"COPY (SELECT * FROM {name} WHERE false) TO {literal(str(path))} (FORMAT parquet)")
     return TaskFile(name, EVERY_SHARE, str(path))
 
 
@@ -167,7 +167,7 @@ def _write(duck: duckdb.DuckDBPyConnection, name: str, folder: LakePath) -> list
     table = TABLES.get(name)
     if table is None:
         folder.mkdir(parents=True, exist_ok=True)
-        duck.execute(f"COPY {name} TO '{quoted_path(folder / 'part-0.parquet')}' (FORMAT parquet)")
+        duck.execute(f"COPY {name} TO {literal(str(folder / 'part-0.parquet'))} (FORMAT parquet)")
         return [folder / "part-0.parquet"]
     if table.partition_by:
         return copy_hours(duck, f"SELECT * FROM {name}", folder, table)

@@ -20,6 +20,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from mqtrail.net import hold_lock
+from mqtrail.trail import literal
 from mqtrail.wire import MessageQueue
 
 from .changes import Digest, RowState, key_changed
@@ -214,7 +215,7 @@ class DeltaTarget:
             empty = ", ".join(f'NULL::{_DUCK[str(kind)]} AS "{name}"' for name, kind in names.items())
             rows = f"SELECT {empty} WHERE false"
             if files:
-                listed = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
+                listed = ", ".join(literal(str(file)) for file in files)
                 rows += f" UNION ALL BY NAME SELECT * FROM read_parquet([{listed}], union_by_name=true)"
             connection.execute(f"CREATE VIEW t AS {rows}")
         return connection
@@ -316,11 +317,11 @@ class DeltaTarget:
                 added = Schema.from_arrow(pa.schema([pa.field(name, kind.arrow)])).fields
                 self.delta.alter.add_columns(added, commit_properties=properties)
             [given] = array_of(kind, [value]).to_pylist()
-            literal = f"CAST({_text(str(given))} AS {_SQL[kind]})"
-            before = f"{ORDER} < {_text(fill.order)} AND NOT {DELETED}"
+            cast = f"CAST({literal(str(given))} AS {_SQL[kind]})"
+            before = f"{ORDER} < {literal(fill.order)} AND NOT {DELETED}"
             self.delta.update(
-                updates={name: literal},
-                predicate=f"{before} AND {quoted(name)} IS DISTINCT FROM {literal}",
+                updates={name: cast},
+                predicate=f"{before} AND {quoted(name)} IS DISTINCT FROM {cast}",
                 commit_properties=properties,
             )
 
@@ -347,14 +348,14 @@ class DeltaTarget:
             updates = {
                 OP: "'schema'",
                 DELETED: "true",
-                ORDER: _text(clear.order),
-                POSITION: _text(clear.position),
-                GTID: "CAST(NULL AS STRING)" if clear.gtid is None else _text(clear.gtid),
+                ORDER: literal(clear.order),
+                POSITION: literal(clear.position),
+                GTID: "CAST(NULL AS STRING)" if clear.gtid is None else literal(clear.gtid),
                 TIME_MS: str(clear.time_ms),
-                MSG_ID: _text(clear.msg_id),
+                MSG_ID: literal(clear.msg_id),
             }
             merger = merger.when_not_matched_by_source_update(
-                updates=updates, predicate=f"target.{ORDER} < {_text(clear.order)}"
+                updates=updates, predicate=f"target.{ORDER} < {literal(clear.order)}"
             )
         merger.execute()
 
@@ -382,10 +383,6 @@ def _app(queue: MessageQueue) -> str:
 def _notes_of(read_to: tuple[str, str], queues: Iterable[MessageQueue]) -> dict[str, str]:
     listed = [[queue.broker_name, queue.queue_id] for queue in sorted(queues)]
     return {READ_ORDER: read_to[0], READ_POSITION: read_to[1], QUEUES: json.dumps(listed, separators=(",", ":"))}
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _table_of(rows: Sequence[RowState], kinds: Mapping[str, ColumnKind]) -> pa.Table:

@@ -53,6 +53,7 @@ from .judgement import OPEN_STATES
 from .kinds import (
     business_group,
     business_topic,
+    literal,
     retry_group,
     stored_kind,
 )
@@ -200,6 +201,7 @@ __all__ = [
     "lag_stages",
     "latency_counts",
     "latest_sql",
+    "literal",
     "member_stages",
     "merge_sql",
     "message_meta_sql",

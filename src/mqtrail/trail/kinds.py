@@ -54,9 +54,14 @@ NOTE_KINDS = ("RECALL", "OP", *POP_KINDS)
 """Kinds of records that the broker keeps about a message: their tags, sizes and hosts are not the message's."""
 
 
+def literal(text: str | None) -> str:
+    """Return a text as a literal of SQL."""
+    return "NULL" if text is None else "'" + text.replace("'", "''") + "'"
+
+
 def quoted(values: Iterable[str]) -> str:
     """Return values as the inside of an SQL IN list."""
-    return ", ".join("'" + value.replace("'", "''") + "'" for value in values)
+    return ", ".join(map(literal, values))
 
 
 def starts_with(text: str, prefix: str) -> str:

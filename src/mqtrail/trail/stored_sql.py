@@ -24,7 +24,7 @@ from mqtrail.wire import (
 )
 
 from .evidence import MESSAGE_META
-from .kinds import quoted, retry_group, starts_with, stored_kind
+from .kinds import literal, quoted, retry_group, starts_with, stored_kind
 from .otel_context import TRACEPARENT, traceparent_sql
 
 # Every property, as records have them. Of several with one name a map has the last, which is the one that counts.
@@ -74,7 +74,7 @@ def _columns(cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> dict
     waits_ms = f"CASE WHEN topic = '{SCHEDULE_TOPIC}' AND store_timestamp_ms BETWEEN 0 AND {TIME_MS_MAX} "
     waits_ms += f"THEN store_timestamp_ms + {delay_ms} END"
     return {column: column for column in MESSAGE_META.names} | {
-        "cluster": quoted((cluster,)),
+        "cluster": literal(cluster),
         "own_unique_key": "coalesce(own_unique_key, '')",
         "last_unique_key": _text(PROPERTY_UNIQ_KEY),
         "keys": _text(PROPERTY_KEYS),

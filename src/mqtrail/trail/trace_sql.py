@@ -31,7 +31,7 @@ from mqtrail.wire import (
 )
 
 from .evidence import TRACE_COLUMN_OF, TRACE_EVENTS
-from .kinds import quoted
+from .kinds import literal, quoted
 
 TRACE_PLACE = (
     "broker_name",
@@ -131,7 +131,7 @@ def _arm(messages: str, records: str, shape: TraceShape, cluster: str) -> str:
         f" JOIN {messages} USING (message_no)"
     )
     columns = _nothing() | {
-        "cluster": _literal(cluster),
+        "cluster": literal(cluster),
         **{name: name for name in TRACE_PLACE},
         "trace_client_id": "trace_client_id",
         "record_no": "record_no",
@@ -211,10 +211,6 @@ def _nothing() -> dict[str, str]:
 def _text(text: str) -> str:
     """SQL: a text; '' if there is none."""
     return f"CASE WHEN {text} = {_NULL} THEN '' ELSE {text} END"
-
-
-def _literal(text: str) -> str:
-    return quoted((text,))
 
 
 def _field(layout: Layout, attribute: str) -> str:

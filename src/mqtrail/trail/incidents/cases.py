@@ -11,7 +11,7 @@ from typing import Any
 
 from ..clocks import clock_window, clocks_sql, host_of
 from ..context import ip
-from ..kinds import quoted
+from ..kinds import literal, quoted
 from .settings import IncidentSettings
 from .symptoms import Symptom
 
@@ -226,11 +226,5 @@ def error_text(column: str) -> str:
     """SQL: an error text without what differs from message to message: quoted parts, hexadecimal numbers, digits."""
     text = f"substr({column}, 1, 200)"
     for pattern, placed in (("'[^']*'|\"[^\"]*\"", "''"), (r"\b(0x)?[0-9a-fA-F]{8,}\b", "#"), (r"\d+", "#")):
-        escaped = pattern.replace("'", "''")
-        text = f"regexp_replace({text}, '{escaped}', '{placed.replace(chr(39), chr(39) * 2)}', 'g')"
+        text = f"regexp_replace({text}, {literal(pattern)}, {literal(placed)}, 'g')"
     return f"substr({text}, 1, 100)"
-
-
-def literal(value: str | None) -> str:
-    """Return a text as a literal of SQL."""
-    return "NULL" if value is None else f"'{value.replace(chr(39), chr(39) * 2)}'"

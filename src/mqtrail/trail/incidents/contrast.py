@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from .cases import DIMENSIONS, Ask, literal
+from ..kinds import literal
+from .cases import DIMENSIONS, Ask
 from .settings import IncidentSettings
 
 SAME_SHARE = 0.98  # of the units of a condition: another condition that has as many of them is the same in extent

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TypedDict
 from zlib import crc32
 
-from .cases import DIMENSIONS, Ask, error_text, literal, make_units
+from ..kinds import literal
+from .cases import DIMENSIONS, Ask, error_text, make_units
 from .causes import NO_SINGLE_CAUSE
 from .contrast import Condition, Explanation, Search, Split, where
 from .episodes import Excess, spans

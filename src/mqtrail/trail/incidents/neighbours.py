@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..clocks import host_of
-from .cases import Ask, literal
+from ..kinds import literal
+from .cases import Ask
 from .contrast import Condition
 from .settings import MINUTE_MS
 
