@@ -108,3 +108,18 @@ def test_a_message_without_a_client_id_goes_by_the_brokers() -> None:
 def test_queues_are_ordered_by_topic_broker_and_id() -> None:
     queues = [MessageQueue("T", "b", 1), MessageQueue("T", "a", 2), MessageQueue("S", "z", 9)]
     assert sorted(queues) == [queues[2], queues[1], queues[0]]
+
+
+def test_a_place_names_a_queue() -> None:
+    """BROKER/QUEUE, both ways; a broker's name may have a slash."""
+    for broker in ("broker-a", "a/b"):
+        queue = MessageQueue("orders", broker, 3)
+        assert queue.place == f"{broker}/3"
+        assert MessageQueue.at("orders", queue.place) == queue
+
+
+@pytest.mark.parametrize("place", ["", "broker-a", "broker-a/", "/1", "broker-a/x", "broker-a/-1"])
+def test_what_is_no_place_is_refused(place: str) -> None:
+    """The error says what is expected."""
+    with pytest.raises(IdError, match=r"expected BROKER/QUEUE, for example broker-a/0"):
+        MessageQueue.at("orders", place)

@@ -106,16 +106,19 @@ def offset_set(
     json: Json = False,
 ) -> int:
     """Set the offsets of a group on single queues. Stop its members first: they overwrite them."""
-    from mqtrail.wire import MessageQueue, number_of
+    from mqtrail.wire import IdError, MessageQueue, number_of
 
     wanted: dict[MessageQueue, int] = {}
     for text in place:
         where, _, offset = text.partition("=")
-        broker, _, number = where.rpartition("/")
-        queue_id, queue_offset = number_of(number), number_of(offset)
-        if not broker or queue_id is None or queue_offset is None:
+        queue_offset = number_of(offset)
+        try:
+            queue = MessageQueue.at(topic, where)
+        except IdError:
+            queue = None
+        if queue is None or queue_offset is None:
             raise UsageError(f"found {text!r}, expected BROKER/QUEUE=OFFSET, for example broker-a/0=42")
-        wanted[MessageQueue(topic, broker, queue_id)] = queue_offset
+        wanted[queue] = queue_offset
     confirm_change(f"set {len(wanted)} offsets of group {group!r} on topic {topic!r}", yes)
     with admin_of(load(config), namesrv) as admin:
         moved, failed = admin.set_offsets(group, wanted)

@@ -49,15 +49,14 @@ def check_row_file(output: Path) -> None:
 
 def queue_of(topic: str, text: str | None) -> MessageQueue | None:
     """Return the queue of `--queue BROKER/QUEUE`; None without one. UsageError."""
-    from mqtrail.wire import MessageQueue, number_of
+    from mqtrail.wire import IdError, MessageQueue
 
     if text is None:
         return None
-    broker, _, number = text.rpartition("/")
-    queue_id = number_of(number)
-    if not broker or queue_id is None:
-        raise UsageError(f"--queue: found {text!r}, expected BROKER/QUEUE, for example broker-a/0")
-    return MessageQueue(topic, broker, queue_id)
+    try:
+        return MessageQueue.at(topic, text)
+    except IdError as error:
+        raise UsageError(f"--queue: {error}") from None
 
 
 def duration_ms(text: str, flag: str) -> int:

@@ -440,7 +440,7 @@ class _Sides:
             self._kept_ms = max(self._kept_ms or 0, now_ms() if kept_ms is None else kept_ms)
         if config.since_ms is not None:
             first = max(first, await admin.offset_by_time(queue, max(0, config.since_ms - CLOCK_SLACK_MS)))
-        name, rows = f"{queue.broker_name}/{queue.queue_id}", list[Row]()
+        name, rows = queue.place, list[Row]()
         try:
             async for message in admin.messages_of_queue(queue, first, end):
                 if (row := self._message_row(message, number, name)) is not None:

@@ -106,6 +106,20 @@ class MessageQueue:
     broker_name: str
     queue_id: int
 
+    @property
+    def place(self) -> str:
+        """BROKER/QUEUE: the queue, where its topic is known."""
+        return f"{self.broker_name}/{self.queue_id}"
+
+    @classmethod
+    def at(cls, topic: str, place: str) -> Self:
+        """Return the queue of a topic at a place. IdError: the text is no place."""
+        broker, _, number = place.rpartition("/")
+        queue_id = number_of(number)
+        if not broker or queue_id is None:
+            raise IdError(f"found {place!r:.80}, expected BROKER/QUEUE, for example broker-a/0")
+        return cls(topic, broker, queue_id)
+
 
 @dataclass(frozen=True, slots=True)
 class Message:

@@ -234,7 +234,7 @@ async def _is_new(admin: Admin, wish: ReshardWish, brokers: Iterable[str], *, is
 
 
 async def _source(admin: Admin, group: str, queue: MessageQueue, progress: ReshardProgress | None) -> ReshardSource:
-    place = _place(queue)
+    place = queue.place
     first, end = await admin.min_offset(queue), await admin.max_offset(queue)
     known = None if progress is None else progress.next.get(place)
     if known is None:
@@ -275,7 +275,7 @@ async def _key_counts(admin: Admin, wish: ReshardWish, sources: Iterable[Reshard
     keys: Counter[str] = Counter()
     looked_at = 0
     for source in sources:
-        queue, left = _queue(wish.topic, source.place), LOOKED_AT
+        queue, left = MessageQueue.at(wish.topic, source.place), LOOKED_AT
         async for message in admin.messages_of_queue(
             queue, source.next_offset, min(source.next_offset + left, source.end_offset)
         ):
@@ -291,15 +291,6 @@ async def _key_counts(admin: Admin, wish: ReshardWish, sources: Iterable[Reshard
     return KeyCounts(looked_at, dict(names), looked_at - sum(keys.values()), len(keys), largest)
 
 
-def _place(queue: MessageQueue) -> str:
-    return f"{queue.broker_name}/{queue.queue_id}"
-
-
-def _queue(topic: str, place: str) -> MessageQueue:
-    broker, _, number = place.rpartition("/")
-    return MessageQueue(topic, broker, int(number))
-
-
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 
@@ -311,10 +302,10 @@ async def begin_reshard(admin: Admin, producer: Producer, plan: ReshardPlan, pat
             for error in (await admin.create_topic(config, broker=broker)).failures.values():
                 raise error
     queues = await _target_queues(producer, plan)
-    ends = {_place(queue): await admin.max_offset(queue) for queue in queues}
+    ends = {queue.place: await admin.max_offset(queue) for queue in queues}
     for queue in queues:  # a new group would start at the end, behind the copies
         if await admin.consumer_offset(plan.group_name, queue) is None:
-            await admin.set_offset(plan.group_name, queue, ends[_place(queue)])
+            await admin.set_offset(plan.group_name, queue, ends[queue.place])
     starts = {one.place: one.next_offset for one in plan.sources}
     progress = ReshardProgress(
         plan.group_name, plan.topic, plan.target, plan.queue_count, plan.key_property, starts, dict(starts), ends
@@ -355,7 +346,7 @@ class ReshardRun:
         self._progress = progress
         self._path = path
         self._saved = saved
-        self._targets = [_queue(progress.target, place) for place in progress.targets]
+        self._targets = [MessageQueue.at(progress.target, place) for place in progress.targets]
         self._ends: dict[str, int] = dict(progress.targets)  # behind the last acknowledged copy
         self._done: dict[str, set[int]] = defaultdict(set)  # offsets that were copied after the last save
 
@@ -375,20 +366,20 @@ class ReshardRun:
         queues = await self._producer.queues(self._progress.target)
         if queues != self._targets:
             raise ReshardRefused(
-                f"found queues {list(map(_place, queues))} of {self._progress.target!r}, expected those of the "
+                f"found queues {[one.place for one in queues]} of {self._progress.target!r}, expected those of the "
                 f"progress file, {list(self._progress.targets)}: a key would change its queue"
             )
 
     async def _find_done(self) -> None:
         """Find the copies that the target got after the last save: at most about a chunk of each source queue."""
         for target in self._targets:
-            end = self._ends[_place(target)] = await self._admin.max_offset(target)
-            async for message in self._admin.messages_of_queue(target, self._progress.targets[_place(target)], end):
+            end = self._ends[target.place] = await self._admin.max_offset(target)
+            async for message in self._admin.messages_of_queue(target, self._progress.targets[target.place], end):
                 try:
                     queue, offset = parse_place(message.properties.get(COPIED_FROM, ""))
                 except ValueError:
                     continue
-                place = _place(queue)
+                place = queue.place
                 is_open = offset >= self._progress.next.get(place, offset + 1)
                 if queue.topic == self._progress.topic and is_open and len(self._done[place]) < DOUBTFUL_MAX:
                     self._done[place].add(offset)
@@ -416,7 +407,7 @@ class ReshardRun:
 
     async def _chunk(self, place: str, end: int) -> _Chunk:
         """Copy the next messages of one source queue."""
-        queue, first = _queue(self._progress.topic, place), self._progress.next[place]
+        queue, first = MessageQueue.at(self._progress.topic, place), self._progress.next[place]
         start = max(first, await self._admin.min_offset(queue))
         chunk = _Chunk(min(max(start, first), end), expired_count=min(start, end) - first)
         lanes: dict[MessageQueue, list[Message]] = defaultdict(list)
@@ -456,7 +447,7 @@ class ReshardRun:
             except InvalidMessage:  # for example, its properties and COPIED_FROM together are too long
                 refused.append(copy.properties[COPIED_FROM])
                 continue
-            place = _place(target)
+            place = target.place
             self._ends[place] = max(self._ends[place], result.queue_offset + 1)
         return refused
 

@@ -100,7 +100,7 @@ class ResetOffsets:
 def _step_of(move: QueueMove) -> ChangeStep:
     before = None if move.consumer_offset is None else str(move.consumer_offset)
     counts = {"skipped": move.skipped_count, "repeated": move.repeated_count}
-    return ChangeStep(f"{move.queue.broker_name}/{move.queue.queue_id}", before, str(move.new_offset), counts)
+    return ChangeStep(move.queue.place, before, str(move.new_offset), counts)
 
 
 def _by_broker(done: Gathered[QueueOffsets]) -> Iterator[ChangeOutcome]:
