@@ -25,6 +25,7 @@ READY_S, STEP_S, END_S = 120.0, 240.0, 30.0
 POLL_S = 0.1
 RESTARTS_MAX, ROUNDS_MAX = 50, 5
 QUIET_S = 10.0  # nothing has changed for so long: the sale is over, although something is missing
+OWED_S = 60.0  # the same while a payment has no points, or an order no payment: a transaction may wait for its check
 CALM_S = 1.0  # the same if nothing is missing
 BROKER = (
     # A failed message comes again after a second, and a transaction without an end is asked about after two. The broker
@@ -223,7 +224,8 @@ async def ended(sale: Sale, running: dict[str, Process]) -> None:
         if now != before:
             before, since_s = now, time.monotonic()
         is_complete = not now.unsent and min(now.taken, now.paid, now.credited, now.sms) >= sale.stock
-        if time.monotonic() - since_s < (CALM_S if is_complete else QUIET_S):
+        is_owed = now.paid > now.credited or now.taken > now.paid > 0
+        if time.monotonic() - since_s < (CALM_S if is_complete else OWED_S if is_owed else QUIET_S):
             return False
         since_s = time.monotonic()
         return all_there(sale)
