@@ -36,7 +36,8 @@ def route_of(namesrv: str) -> bytes:
 
 def master_of(namesrv: str) -> str:
     """Return the address of the group's master in the routes; empty: there is none."""
-    return ClusterInfo.decode(route_of(namesrv)).broker_addr_table["broker-a"].broker_addrs.get(0, "")
+    group = ClusterInfo.decode(route_of(namesrv)).broker_addr_table.get("broker-a")
+    return "" if group is None else group.broker_addrs.get(0, "")
 
 
 def in_sync(controller: str) -> set[str]:
