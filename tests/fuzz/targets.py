@@ -546,7 +546,7 @@ class BrokerBehindNet(Target):
         process = self._shell.process
         vars(self._shell)["process"] = lambda *args: self._watched(process, *args)
         tick = core.tick
-        vars(core)["tick"] = lambda *args: self._watched(tick, *args)
+        vars(core)["tick"] = lambda *args: self._ticking(tick, *args)
         report = core.parts.report
         core.parts.report = lambda part: self._part_failed(part, report)
         self._server = self._make_server()
@@ -568,6 +568,10 @@ class BrokerBehindNet(Target):
         if report is not None:
             report(part)
 
+    def _ticking(self, act: Callable[..., Any], *args: Any) -> Any:
+        self._has_ticked = True
+        return self._watched(act, *args)
+
     def _watched(self, act: Callable[..., Any], *args: Any) -> Any:
         try:
             return act(*args)
@@ -586,7 +590,10 @@ class BrokerBehindNet(Target):
         passed_ms = self._chance.choice((0, 0, 1, 20))
         self._now_ms += passed_ms
         self._loop.now_s += passed_ms / 1000
+        self._has_ticked = False
         self._loop.run_until_complete(self._receive(frame))
+        if self._has_ticked:
+            self._refused = False  # what an earlier request asked for may have been done
         if (failure := self._loop.failure) is not None:
             self._loop.failure = None
             raise failure
