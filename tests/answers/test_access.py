@@ -276,6 +276,8 @@ ROUTES: dict[tuple[str, str], tuple[dict[str, Any], frozenset[str]]] = {
     ("GET", "/trace"): ({"id": "none"}, EVERYONE),
     ("GET", "/neighbours"): ({"id": id_of("hung")}, ALL | ON_ORDERS),
     ("GET", "/search"): ({"q": "topic:orders"}, ALL | ON_ORDERS),
+    ("GET", "/search/facets"): ({"q": "topic:orders"}, ALL | ON_ORDERS),
+    ("GET", "/search/names"): ({"topic": "orders"}, ALL | ON_ORDERS),
     ("GET", "/dead-letters"): ({"topic": "orders"}, ALL | ON_ORDERS),
     ("GET", "/prove"): ({"topic": "orders"}, ALL | ON_ORDERS),
     ("GET", "/message"): ({"place": "broker-a/orders/0@99"}, ALL | ON_ORDERS),

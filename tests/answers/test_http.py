@@ -117,6 +117,17 @@ def test_search(of_lake: httpx.Client) -> None:
     assert [one for page in pages for one in page] == everything["trajectories"]
 
 
+def test_facets_and_names_of_a_search(of_lake: httpx.Client) -> None:
+    """Counts of the matches by value, as many values as asked for; the names that complete a search."""
+    found = get(of_lake, "/search/facets", q="group:CG2", values=1)
+    assert (found["matched_count"], found["counted_count"]) == (1, 1)
+    facets = {one["field"]: one for one in found["facets"]}
+    assert facets["topic"]["values"] == [{"value": "orders", "message_count": 1, "term": "topic:orders"}]
+    assert (len(facets["verdict"]["values"]), "group" in facets) == (1, False)
+    assert "CG2" in get(of_lake, "/search/names")["names"]["group"]
+    assert get(of_lake, "/search/names", topic="none")["names"]["group"] == []
+
+
 def test_verdicts_over_time_count_every_message_once(of_lake: httpx.Client) -> None:
     """The sum over time of COMPLETE, INCOMPLETE and UNKNOWN is the number of messages with a time."""
     found = get(of_lake, "/verdicts")
@@ -209,6 +220,8 @@ def test_sources_that_fail(tmp_path: Path) -> None:
         ("/trace", {"id": " "}, "expected a message's id or a key"),
         ("/search", {"q": "verdict:LOSTT"}, "verdict: found 'LOSTT'"),
         ("/search", {"limit": 0}, "limit: "),
+        ("/search/facets", {"q": "color:red"}, "found 'color:red', expected one of"),
+        ("/search/facets", {"values": 101}, "values: "),
         ("/report", {"from": "yesterday"}, "found 'yesterday', expected a time"),
         ("/lag", {"over": "1h"}, "over: found '1h'"),
     ],

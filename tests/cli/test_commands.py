@@ -68,8 +68,23 @@ def test_search_prints_what_it_found_and_its_bound(mqtrail: Command, lake_path: 
     assert mqtrail("search", "--status", "BROKEN", *lake).code == 2
     assert mqtrail("search", "--from", "soon", *lake).code == 2
     assert mqtrail("search").code == 2
+    assert mqtrail("search", "--facets", "--skip", "1", *lake).code == 2
     missing = mqtrail("search", "--lake", "nowhere")
     assert (missing.code, "pipeline once" in missing.err) == (3, True)
+
+
+def test_search_counts_its_matches(mqtrail: Command, lake_path: Path) -> None:
+    """A row for each value, with the condition that asks for it; the bound on values is said; exit code 1 without a
+    match."""
+    lake = ("--lake", str(lake_path))
+    result = mqtrail("search", "--facets", "--group", "CG2", "--reason", "GROUP_NOT_TRACED", "--limit", "2", *lake)
+    assert result.code == 0
+    rows = [line.split() for line in result.out.splitlines()]
+    assert ["topic", "orders", "1", "topic:orders"] in rows
+    assert "1 of 1 matching messages counted" in result.out
+    assert "verdict: 1 of 3 values are left out, the rarest" in result.out
+    found = mqtrail("search", "--facets", "--json", "--broker", "none", *lake)
+    assert (found.code, found.json["matched_count"]) == (1, 0)
 
 
 def test_backfill_beside_a_pipeline(mqtrail: Command, tmp_path: Path) -> None:

@@ -58,7 +58,16 @@ from .operations import (
     ReplicaRow,
     ReplicationAnswer,
 )
-from .query_text import FIELDS, QueryTextError, SearchField, parse_query, query_text, search_command
+from .query_text import (
+    FACETS,
+    FIELDS,
+    TEXT_SIZE_MAX,
+    QueryTextError,
+    SearchField,
+    parse_query,
+    query_text,
+    search_command,
+)
 from .sources import NoSource, Sources
 from .summaries import (
     ClaimProof,
@@ -67,6 +76,9 @@ from .summaries import (
     DeadLetterConditions,
     DeadLetterError,
     DeadLettersAnswer,
+    Facet,
+    FacetsAnswer,
+    FacetValue,
     HostClock,
     IncidentsAnswer,
     LatencyHistory,
@@ -75,6 +87,7 @@ from .summaries import (
     NeighbourRelation,
     NeighboursAnswer,
     ProofAnswer,
+    SearchNames,
     Shown,
     ShownIncident,
     SpanCount,
@@ -113,8 +126,10 @@ _LATE: Final = {
 
 __all__ = [
     "ELECTION_REASONS",
+    "FACETS",
     "FIELDS",
     "ROW_FORMATS",
+    "TEXT_SIZE_MAX",
     "VIEWS",
     "Answers",
     "BrokerAccessAnswer",
@@ -141,6 +156,9 @@ __all__ = [
     "ElectedGroup",
     "Event",
     "EvidencePlace",
+    "Facet",
+    "FacetValue",
+    "FacetsAnswer",
     "GroupOnBroker",
     "GroupRow",
     "GroupTrace",
@@ -179,6 +197,7 @@ __all__ = [
     "SearchAnswer",
     "SearchConditions",
     "SearchField",
+    "SearchNames",
     "Shown",
     "ShownIncident",
     "Sources",

@@ -15,6 +15,7 @@ from mqtrail.trail.incidents import IncidentSettings
 from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
 
 from . import dead_letters as dying
+from . import facets as counting
 from . import incidents, proving, queries
 from . import neighbours as near
 from . import search as searching
@@ -41,10 +42,12 @@ from .summaries import (
     ClocksAnswer,
     DeadLetterConditions,
     DeadLettersAnswer,
+    FacetsAnswer,
     IncidentsAnswer,
     LatencyHistory,
     NeighboursAnswer,
     ProofAnswer,
+    SearchNames,
     ShownIncident,
     VerdictHistory,
 )
@@ -87,6 +90,17 @@ class Answers:
     def search(self, wanted: SearchConditions, now_ms: int) -> SearchAnswer:
         """Return the lake's messages that match. LakeError."""
         return self._ask(lambda view: searching.search(view, wanted, now_ms))
+
+    def facets(self, wanted: SearchConditions, now_ms: int, *, values_max: int = 10) -> FacetsAnswer:
+        """Return the lake's messages that match, counted by field and value, the most frequent first. LakeError.
+
+        values_max: most values of a field. Of very many matches only the latest are counted (facets.COUNTED_MAX).
+        """
+        return self._ask(lambda view: counting.facets(view, wanted, now_ms, values_max))
+
+    def search_names(self, now_ms: int, topic: str = "") -> SearchNames:
+        """Return the names of the lake's last day that a search can have. topic: only of its messages. LakeError."""
+        return self._ask(lambda view: counting.search_names(view, now_ms, topic), ("search_names", topic))
 
     def report(
         self,

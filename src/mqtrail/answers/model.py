@@ -247,9 +247,11 @@ class SearchConditions:
     """The conditions of a search, combined by AND. codes: any of them. [first_ms, end_ms): time of publication.
 
     key: a key, the id of a message, that of its batch, or its trace id of OpenTelemetry. host: address of the producer
-    or of a consumer, or its beginning. handler_ms_min: a handler took, or has been running, at least this long.
-    deliveries_over: a group got it more than this many times. Both with group_name: in that group. skip: number of the
-    latest matches to omit.
+    or of a consumer, or its beginning. broker, queue_id: of its first visible copy. reason: the name of one, without
+    parameters. handler_ms_min: a handler took, or has been running, at least this long. total_ms_min: a group was done
+    with it so long after its send, or later. deliveries_over: a group got it more than this many times. These, codes
+    and reason with group_name: in that group. body_size_over: its body has more bytes. skip: number of the latest
+    matches to omit.
     """
 
     key: str = ""
@@ -258,8 +260,13 @@ class SearchConditions:
     codes: tuple[str, ...] = ()
     tag: str = ""
     host: str = ""
+    broker: str = ""
+    queue_id: int | None = None
+    reason: str = ""
     handler_ms_min: int | None = None
+    total_ms_min: int | None = None
     deliveries_over: int | None = None
+    body_size_over: int | None = None
     first_ms: int | None = None
     end_ms: int | None = None
     limit: int = 50

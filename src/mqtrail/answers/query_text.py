@@ -44,6 +44,9 @@ FIELDS: Final[dict[str, SearchField]] = {
         SearchField("group", ":", "group_name", "--group", "consumer or producer group"),
         SearchField("verdict", ":", "codes", "--status", "verdict code; several: any of them"),
         SearchField("tag", ":", "tag", "--tag", "tag"),
+        SearchField("reason", ":", "reason", "--reason", "name of a reason of a verdict, such as END_NOT_TRACED"),
+        SearchField("broker", ":", "broker", "--broker", "broker that stored it"),
+        SearchField("queue", ":", "queue_id", "--queue-id", "number of its queue"),
         SearchField("host", ":", "host", "--host", "address of its producer or a consumer, or how it begins"),
         SearchField(
             "handler",
@@ -52,11 +55,17 @@ FIELDS: Final[dict[str, SearchField]] = {
             "--handler-over",
             "a handler took, or runs, so long: 2s",
         ),
+        SearchField("total", ">", "total_ms_min", "--total-over", "a group was done so long after its send: 5s"),
         SearchField("deliveries", ">", "deliveries_over", "--deliveries-over", "delivered to a group more often"),
+        SearchField("size", ">", "body_size_over", "--size-over", "bytes of its body"),
         SearchField("from", ":", "first_ms", "--from", "earliest send time: a time (UTC), or an age such as 2h"),
         SearchField("to", ":", "end_ms", "--to", "latest send time (exclusive)"),
     )
 }
+FACETS: Final = ("verdict", "topic", "group", "tag", "broker", "reason")
+"""Fields by which the matches of a search are counted."""
+_DURATIONS: Final = ("handler_ms_min", "total_ms_min")
+_NUMBERS: Final = ("queue_id", "deliveries_over", "body_size_over")
 _WORD: Final = re.compile(r'\s*((?:(?P<name>[a-z]+)(?P<mark>[:>]))?(?:"(?P<quoted>[^"]*)"|(?P<plain>[^\s"]+)))(?=\s|$)')
 
 
@@ -97,11 +106,11 @@ def _value(field: SearchField, value: str, now_ms: int) -> str | int:
     try:
         if field.attribute in ("first_ms", "end_ms"):
             return parse_moment(value, now_ms)
-        if field.attribute == "handler_ms_min":
+        if field.attribute in _DURATIONS:
             return parse_duration(value)
     except ValueError as error:
         raise QueryTextError(f"{field.name}{field.mark} {error}") from None
-    if field.attribute == "deliveries_over":
+    if field.attribute in _NUMBERS:
         if not (value.isascii() and value.isdigit() and int(value[:12]) <= COUNT_MAX):
             raise QueryTextError(f"{field.name}{field.mark} found {value!r}, expected a number")
         return int(value)
@@ -120,6 +129,11 @@ def query_text(wanted: SearchConditions) -> str:
     return " ".join(f"{field.name}{field.mark}{_quoted(value)}" for field, value in _values(wanted))
 
 
+def term_text(name: str, value: str) -> str:
+    """Return the text of one condition on a field of FIELDS; '' if none can have this value."""
+    return "" if '"' in value or not value else f"{name}{FIELDS[name].mark}{_quoted(value)}"
+
+
 def search_command(wanted: SearchConditions) -> str:
     """Return the `mqtrail search` command of conditions, quoted for a shell."""
     options = [f"{field.option} {shlex.quote(value)}" for field, value in _values(wanted)]
@@ -134,7 +148,7 @@ def _values(wanted: SearchConditions) -> Iterator[tuple[SearchField, str]]:
         elif field.attribute in ("first_ms", "end_ms"):
             if value is not None:
                 yield field, moment_text(value, "%Y-%m-%dT%H:%M:%S.%f", cut=3)
-        elif field.attribute == "handler_ms_min":
+        elif field.attribute in _DURATIONS:
             if value is not None:
                 yield field, f"{value}ms" if value % 1000 else f"{value // 1000}s"
         elif value not in ("", None):

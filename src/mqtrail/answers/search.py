@@ -43,7 +43,7 @@ def between(first_ms: int | None, end_ms: int | None) -> tuple[str, list[Any]]:
 def search(view: LakeView, wanted: SearchConditions, now_ms: int) -> SearchAnswer:
     """Return the latest matching messages and the number of all matches."""
     view.define_views(wanted.first_ms, wanted.end_ms)
-    where, values = _condition(wanted)
+    where, values = condition(wanted)
     counted = fetch(view.connection, f"SELECT count(*) AS n FROM trajectories AS t WHERE {where}", values)
     tail = f"ORDER BY {PUBLISHED_MS} DESC, t.msg_id, t.cluster LIMIT {wanted.limit} OFFSET {wanted.skip}"
     keys = view.connection.execute(
@@ -56,19 +56,29 @@ def search(view: LakeView, wanted: SearchConditions, now_ms: int) -> SearchAnswe
     return SearchAnswer(view.scope(now_ms, extra if matched > len(found) else ()), matched, tuple(found))
 
 
-def _condition(wanted: SearchConditions) -> tuple[str, list[Any]]:
+def reason_names(reasons: str) -> str:
+    """SQL: the list of the names in a column of reasons, without their parameters."""
+    return f"regexp_extract_all(';' || {reasons}, ';([^;(]+)', 1)"
+
+
+def condition(wanted: SearchConditions) -> tuple[str, list[Any]]:
+    """Return SQL for the rows of trajectories t that match, and its values. It reads the views of a LakeView."""
     text, values = between(wanted.first_ms, wanted.end_ms)
     parts = [text]
     if wanted.key:
         of_key = "(t.cluster, t.msg_id) IN (SELECT (cluster, msg_id) FROM key_index WHERE key_token = ?)"
         parts.append(f"(t.msg_id = ? OR {of_key})")
         values += [wanted.key, wanted.key]
-    if wanted.topic:
-        parts.append("t.topic = ?")
-        values.append(wanted.topic)
-    if wanted.tag:
-        parts.append("t.tags = ?")
-        values.append(wanted.tag)
+    for column, value in (
+        ("t.topic = ?", wanted.topic),
+        ("t.tags = ?", wanted.tag),
+        ("t.broker_name = ?", wanted.broker),
+        ("t.queue_id = ?", wanted.queue_id),
+        ("t.body_size > ?", wanted.body_size_over),
+    ):
+        if value not in ("", None):
+            parts.append(column)
+            values.append(value)
     if wanted.host:
         consumed = "(t.cluster, t.msg_id) IN (SELECT (cluster, msg_id) FROM verdicts WHERE starts_with(client, ?))"
         parts.append(f"(starts_with(t.producer_host, ?) OR {consumed})")
@@ -79,12 +89,17 @@ def _condition(wanted: SearchConditions) -> tuple[str, list[Any]]:
         group = "AND e.group_name = ?" if wanted.group_name else ""
         parts.append(f"len(list_filter(t.events, lambda e: e.kind = 'HANDLED' AND {took} {group})) > 0")
         values += [wanted.handler_ms_min, *filter(None, [wanted.group_name])]
-    if wanted.deliveries_over is not None:
-        group = "AND group_name = ?" if wanted.group_name else ""
-        parts.append(
-            f"(t.cluster, t.msg_id) IN (SELECT (cluster, msg_id) FROM verdicts WHERE delivery_count > ? {group})"
-        )
-        values += [wanted.deliveries_over, *filter(None, [wanted.group_name])]
+    for column, least in (("delivery_count > ?", wanted.deliveries_over), ("total_ms >= ?", wanted.total_ms_min)):
+        if least is not None:
+            group = "AND group_name = ?" if wanted.group_name else ""
+            parts.append(f"(t.cluster, t.msg_id) IN (SELECT (cluster, msg_id) FROM verdicts WHERE {column} {group})")
+            values += [least, *filter(None, [wanted.group_name])]
+    _add_results(wanted, parts, values)
+    return " AND ".join(parts), values
+
+
+def _add_results(wanted: SearchConditions, parts: list[str], values: list[Any]) -> None:
+    """Add the conditions on groups, verdicts and reasons."""
     mine = "(t.cluster, t.msg_id) IN (SELECT (cluster, msg_id) FROM verdicts WHERE group_name = ?{})"
     if wanted.group_name:
         parts.append(f"(t.producer_group = ? OR {mine.format('')})")
@@ -98,7 +113,14 @@ def _condition(wanted: SearchConditions) -> tuple[str, list[Any]]:
         else:
             parts.append(f"({own} OR list_has_any(string_split(t.group_codes, ','), ?))")
             values += [codes, codes]
-    return " AND ".join(parts), values
+    if wanted.reason:
+        has = f"list_contains({reason_names('{}reasons')}, ?)"
+        group = "AND group_name = ?" if wanted.group_name else ""
+        parts.append(
+            f"({has.format('t.')} OR (t.cluster, t.msg_id) IN "
+            f"(SELECT (cluster, msg_id) FROM verdicts WHERE {has.format('')} {group}))"
+        )
+        values += [wanted.reason, wanted.reason, *filter(None, [wanted.group_name])]
 
 
 def export(view: LakeView, first_ms: int | None, end_ms: int | None) -> Iterator[dict[str, Any]]:

@@ -294,3 +294,42 @@ class NeighboursAnswer:
     scope: Scope
     msg_id: str
     neighbours: tuple[NeighbourMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FacetValue:
+    """A value of a field, and how many of the counted messages have it.
+
+    term: the condition that asks for it; '': none can.
+    """
+
+    value: str
+    message_count: int
+    term: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """The most frequent values of a field (query_text.FIELDS). value_count: of all values."""
+
+    field: str
+    values: tuple[FacetValue, ...]
+    value_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FacetsAnswer:
+    """The messages that match a search, counted by their values. counted_count: the latest ones, which are counted."""
+
+    scope: Scope
+    matched_count: int
+    counted_count: int
+    facets: tuple[Facet, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchNames:
+    """Names that a search can have, by field (query_text.FIELDS)."""
+
+    scope: Scope
+    names: Mapping[str, tuple[str, ...]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -31,9 +31,37 @@ from .options import (
 from .output import progress, show_answer, show_json, warn
 
 if TYPE_CHECKING:
-    from mqtrail.answers import Answers, Scope
+    from mqtrail.answers import Answers, Scope, SearchConditions
 
 TraceTopic = Annotated[str, typer.Option("--trace-topic", help="Trace topic of the clients.")]
+
+
+SearchKey = Annotated[
+    str, typer.Option(help="Exact message key, id of a message or of its batch, or its OpenTelemetry trace id.")
+]
+SearchStatus = Annotated[
+    list[str] | None, typer.Option(help="Verdict code, for example DEAD_LETTERED; repeatable, any of them matches.")
+]
+SearchHost = Annotated[str, typer.Option(help="IP address of the producer or of a consumer, or its first characters.")]
+SearchReason = Annotated[
+    str, typer.Option(help="Name of a reason of a verdict, without parameters, for example END_NOT_TRACED.")
+]
+HandlerOver = Annotated[str, typer.Option(help="Only messages whose handler ran at least this long, for example 2s.")]
+TotalOver = Annotated[
+    str, typer.Option(help="Only messages that a group finished this long after their send, or later.")
+]
+DeliveriesOver = Annotated[
+    int | None, typer.Option(min=0, help="Only messages that a group received more often than this.")
+]
+Facets = Annotated[
+    bool, typer.Option("--facets", help="Count the matches by verdict, topic, group, tag, broker and reason.")
+]
+SearchLimit = Annotated[
+    int,
+    typer.Option(
+        min=1, max=100_000, help="Maximum number of messages, newest first; with --facets of values of a field."
+    ),
+]
 
 
 @contextmanager
@@ -114,36 +142,34 @@ def trace(
 
 
 def search(
-    key: Annotated[
-        str, typer.Option(help="Exact message key, id of a message or of its batch, or its OpenTelemetry trace id.")
-    ] = "",
+    key: SearchKey = "",
     topic: Annotated[str, typer.Option(help="Topic of the message.")] = "",
     group: Annotated[str, typer.Option(help="Consumer or producer group.")] = "",
-    status: Annotated[
-        list[str] | None, typer.Option(help="Verdict code, for example DEAD_LETTERED; repeatable, any of them matches.")
-    ] = None,
+    status: SearchStatus = None,
     since: SentFrom = "",
     until: SentTo = "",
     tag: Annotated[str, typer.Option(help="Tag of the message.")] = "",
-    host: Annotated[
-        str, typer.Option(help="IP address of the producer or of a consumer, or its first characters.")
-    ] = "",
-    handler_over: Annotated[
-        str, typer.Option(help="Only messages whose handler ran at least this long, for example 2s.")
-    ] = "",
-    deliveries_over: Annotated[
-        int | None, typer.Option(min=0, help="Only messages that a group received more often than this.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of messages, newest first.")] = 50,
+    host: SearchHost = "",
+    broker: Annotated[str, typer.Option(help="Broker that stored the message.")] = "",
+    queue_id: Annotated[int | None, typer.Option(min=0, help="Number of its queue on the broker.")] = None,
+    reason: SearchReason = "",
+    handler_over: HandlerOver = "",
+    total_over: TotalOver = "",
+    deliveries_over: DeliveriesOver = None,
+    size_over: Annotated[int | None, typer.Option(min=0, help="Only messages whose body has more bytes.")] = None,
+    facets: Facets = False,
+    limit: SearchLimit = 50,
     skip: Annotated[int, typer.Option(min=0, help="Number of newest matches to skip.")] = 0,
     lake: LakeFolder = None,
     cluster: LakeCluster = "",
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Find messages in the lake by key, topic, group, verdict, tag, host, handler time, deliveries and time."""
-    from mqtrail.answers import SearchConditions, as_json
+    """Find messages in the lake by key, topic, group, verdict, place, latency, deliveries, time and others."""
+    from mqtrail.answers import SearchConditions
 
+    if facets and skip:
+        raise UsageError("found --skip with --facets, expected one of them: all matches are counted")
     now = now_ms()
     first_ms, end_ms = time_range(since, until, now)
     wanted = SearchConditions(
@@ -153,15 +179,27 @@ def search(
         codes=tuple(_code(one) for one in status or ()),
         tag=tag,
         host=host,
+        broker=broker,
+        queue_id=queue_id,
+        reason=reason,
         handler_ms_min=duration_ms(handler_over, "--handler-over") if handler_over else None,
+        total_ms_min=duration_ms(total_over, "--total-over") if total_over else None,
         deliveries_over=deliveries_over,
+        body_size_over=size_over,
         first_ms=first_ms,
         end_ms=end_ms,
         limit=limit,
         skip=skip,
     )
+    ask = _facets if facets else _matches
+    return ask(partial(lake_answers, load(config), lake, cluster), wanted, now, json=json)
+
+
+def _matches(opened: Callable[[], Answers], wanted: SearchConditions, now: int, *, json: bool) -> int:
+    from mqtrail.answers import as_json
+
     with reading("searching", json):
-        answer = lake_answers(load(config), lake, cluster).search(wanted, now)
+        answer = opened().search(wanted, now)
     if json:
         show_json(as_json(answer))
     else:
@@ -169,6 +207,20 @@ def search(
 
         show_answer(search_answer, answer)
     return exit_of(answer.scope, Exit.OK if answer.trajectories else Exit.FAILED)
+
+
+def _facets(opened: Callable[[], Answers], wanted: SearchConditions, now: int, *, json: bool) -> int:
+    from mqtrail.answers import as_json
+
+    with reading("counting", json):
+        found = opened().facets(wanted, now, values_max=wanted.limit)
+    if json:
+        show_json(as_json(found))
+    else:
+        from .draw import facets_answer
+
+        show_answer(facets_answer, found)
+    return exit_of(found.scope, Exit.OK if found.matched_count else Exit.FAILED)
 
 
 def exit_of(scope: Scope, exit_code: Exit) -> Exit:

@@ -13,6 +13,7 @@ from rich.tree import Tree
 from mqtrail.answers import (
     CoverageTime,
     Event,
+    FacetsAnswer,
     GroupVerdict,
     Scope,
     SearchAnswer,
@@ -280,3 +281,16 @@ def search_answer(answer: SearchAnswer) -> RenderableType:
     """Render a search: the messages shown, the number of matches, and the scope."""
     count = Text(f"{len(answer.trajectories)} of {answer.matched_count} messages, newest first")
     return Group(trajectory_table(answer.trajectories, is_mixed=answer.scope.is_mixed), count, scope_line(answer.scope))
+
+
+def facets_answer(answer: FacetsAnswer) -> RenderableType:
+    """Render counts of the matches of a search, a row for each value, and the condition that asks for it."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("field", "value", "messages", "condition"):
+        table.add_column(heading, overflow="fold", justify="right" if heading == "messages" else "left")
+    is_least = "≥ " if answer.counted_count < answer.matched_count else ""
+    for facet in answer.facets:
+        for one in facet.values:
+            table.add_row(facet.field, one.value, f"{is_least}{one.message_count}", one.term)
+    count = Text(f"{answer.counted_count} of {answer.matched_count} matching messages counted")
+    return Group(table, count, scope_line(answer.scope))

@@ -17,10 +17,12 @@ from ..summaries import (
     ClocksAnswer,
     DeadLetterConditions,
     DeadLettersAnswer,
+    FacetsAnswer,
     IncidentsAnswer,
     LatencyHistory,
     NeighboursAnswer,
     ProofAnswer,
+    SearchNames,
     ShownIncident,
     VerdictHistory,
 )
@@ -60,6 +62,15 @@ class ConfinedAnswers(Answers):
     def search(self, wanted: SearchConditions, now_ms: int) -> SearchAnswer:
         """Return the messages of one topic that match."""
         return super().search(replace(wanted, topic=self._topic(wanted.topic or "")), now_ms)
+
+    def facets(self, wanted: SearchConditions, now_ms: int, *, values_max: int = 10) -> FacetsAnswer:
+        """Return the messages of one topic that match, counted by field and value."""
+        confined = replace(wanted, topic=self._topic(wanted.topic or ""))
+        return super().facets(confined, now_ms, values_max=values_max)
+
+    def search_names(self, now_ms: int, topic: str = "") -> SearchNames:
+        """Return the names in the messages of one topic."""
+        return super().search_names(now_ms, self._topic(topic))
 
     def dead_letters(self, wanted: DeadLetterConditions, now_ms: int) -> DeadLettersAnswer:
         """Return the dead letters of one topic that match."""

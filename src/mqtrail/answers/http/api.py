@@ -40,10 +40,12 @@ from ..sources import Sources
 from ..summaries import (
     DeadLetterConditions,
     DeadLettersAnswer,
+    FacetsAnswer,
     IncidentsAnswer,
     LatencyHistory,
     NeighboursAnswer,
     ProofAnswer,
+    SearchNames,
     VerdictHistory,
 )
 from ..waiting import DelayedAnswer, PopsAnswer, TransactionsAnswer
@@ -54,6 +56,7 @@ from .workers import Workers
 T = TypeVar("T")
 LIMIT_MAX: Final = 1_000  # messages of one page
 SKIP_MAX: Final = 100_000
+FACET_VALUES_MAX: Final = 100
 NAME_SIZE_MAX: Final = 255
 BODY_SIZE_MAX: Final = 4 << 20  # bytes of a message's body
 EXPORT_LINES: Final = 1_000  # lines that are sent at once
@@ -65,6 +68,9 @@ Since = Annotated[
 Until = Annotated[str, Query(alias="to", max_length=64, description="Latest send time (exclusive).")]
 Group = Annotated[str, Query(min_length=1, max_length=NAME_SIZE_MAX, description="Name of a consumer group.")]
 
+Conditions = Annotated[
+    str, Query(max_length=TEXT_SIZE_MAX, description="Conditions, such as `topic:orders verdict:HUNG handler>2s`.")
+]
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Most messages of this answer.")]
 Skip = Annotated[int, Query(ge=0, le=SKIP_MAX, description="Matches to leave out, the latest first.")]
 
@@ -128,6 +134,7 @@ def make_api(
     responses = RESPONSES if access is None else RESPONSES | described(HTTPStatus.UNAUTHORIZED)
     router = APIRouter(prefix=API_PREFIX, responses=responses, default_response_class=VisibleJson)
     _add_look_ups(router, workers)
+    _add_facets(router, workers)
     _add_summaries(router, workers)
     _add_findings(router, workers)
     _add_cluster_operations(router, workers)
@@ -168,10 +175,7 @@ def _add_look_ups(router: APIRouter, workers: Workers) -> None:
     async def search(
         sources: Seen,
         part: Paging,
-        q: Annotated[
-            str,
-            Query(max_length=TEXT_SIZE_MAX, description="Conditions, such as `topic:orders verdict:HUNG handler>2s`."),
-        ] = "",
+        q: Conditions = "",
         cluster: Cluster = "",
     ) -> SearchAnswer:
         wanted = replace(_parsed(lambda: parse_query(q, now_ms())), limit=part.limit, skip=part.skip)
@@ -188,6 +192,28 @@ def _add_look_ups(router: APIRouter, workers: Workers) -> None:
         lines = await workers.run(lambda: sources.of_lake(cluster).export(now_ms(), first_ms, end_ms))
         first = await workers.run(lambda: _some(lines))
         return StreamingResponse(_stream(lines, first, workers), media_type="application/jsonl")
+
+
+def _add_facets(router: APIRouter, workers: Workers) -> None:
+    @router.get("/search/facets", summary="Count the messages that match a search by topic, verdict and other fields")
+    async def facets(
+        sources: Seen,
+        q: Conditions = "",
+        values: Annotated[int, Query(ge=1, le=FACET_VALUES_MAX, description="Most values of a field.")] = 10,
+        cluster: Cluster = "",
+    ) -> FacetsAnswer:
+        wanted = _parsed(lambda: parse_query(q, now_ms()))
+        return await workers.run(lambda: sources.of_lake(cluster).facets(wanted, now_ms(), values_max=values))
+
+    @router.get("/search/names", summary="Topics, groups and other names of the lake's last day, to search for")
+    async def names(
+        sources: Seen,
+        topic: Annotated[
+            str, Query(max_length=NAME_SIZE_MAX, description="Only names in messages of this topic. Default: all.")
+        ] = "",
+        cluster: Cluster = "",
+    ) -> SearchNames:
+        return await workers.run(lambda: sources.of_lake(cluster).search_names(now_ms(), topic))
 
 
 def _add_summaries(router: APIRouter, workers: Workers) -> None:
