@@ -18,10 +18,21 @@ from .model import (
     SignedOut,
     Visitor,
 )
+from .saved import (
+    SEARCH_NAME_SIZE_MAX,
+    SEARCHES_FILE,
+    InvalidSearch,
+    NotSaved,
+    SavedSearch,
+    SavedSearches,
+    SearchesFailed,
+)
 from .seen import KnownClusters, SeenSources
 
 __all__ = [
     "LOCAL",
+    "SEARCHES_FILE",
+    "SEARCH_NAME_SIZE_MAX",
     "AccessConfig",
     "AccessDesk",
     "Accounts",
@@ -29,11 +40,16 @@ __all__ = [
     "ApiToken",
     "Grant",
     "InvalidAccount",
+    "InvalidSearch",
     "KnownClusters",
     "NotAllowed",
+    "NotSaved",
     "Person",
     "PersonRole",
     "Right",
+    "SavedSearch",
+    "SavedSearches",
+    "SearchesFailed",
     "SeenSources",
     "SignedOut",
     "TooManyTries",

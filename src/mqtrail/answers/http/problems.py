@@ -7,7 +7,15 @@ from http import HTTPStatus
 from mqtrail.gateway import Problem
 from mqtrail.wire import MQError, NoMessage
 
-from ..access import AccountsFailed, InvalidAccount, NotAllowed, SignedOut, TooManyTries
+from ..access import (
+    AccountsFailed,
+    InvalidAccount,
+    InvalidSearch,
+    NotAllowed,
+    SearchesFailed,
+    SignedOut,
+    TooManyTries,
+)
 from ..alerts import AlertsFailed
 from ..changes import AuditFailed, ChangedMeanwhile, InvalidChange, NothingToChange
 from ..cluster import InvalidPlace
@@ -21,7 +29,7 @@ def problem_of(error: MQError) -> Problem:
         return Problem(HTTPStatus.NOT_FOUND, str(error))
     if isinstance(error, TooManyTries):
         return Problem(HTTPStatus.TOO_MANY_REQUESTS, str(error))
-    if isinstance(error, InvalidChange | InvalidPlace | InvalidAccount):
+    if isinstance(error, InvalidChange | InvalidPlace | InvalidAccount | InvalidSearch):
         return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
     if isinstance(error, SignedOut):
         return Problem(HTTPStatus.UNAUTHORIZED, str(error))
@@ -29,7 +37,7 @@ def problem_of(error: MQError) -> Problem:
         return Problem(HTTPStatus.FORBIDDEN, str(error))
     if isinstance(error, ChangedMeanwhile):
         return Problem(HTTPStatus.CONFLICT, str(error))
-    if isinstance(error, AuditFailed | AccountsFailed | AlertsFailed):
+    if isinstance(error, AuditFailed | AccountsFailed | AlertsFailed | SearchesFailed):
         return Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
     from mqtrail.lake import LakeError  # late: it imports DuckDB
 
