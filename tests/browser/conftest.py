@@ -62,7 +62,7 @@ def of_lake() -> Iterator[str]:
                 row["keys"] = f"{MARKUP} {REORDERED} shared"
     with tempfile.TemporaryDirectory(prefix="lake-") as folder:
         make_lake(Path(folder) / "shop", rows, gaps=True, rejects=2)
-        with console(Path(folder) / "shop") as url:
+        with console(Path(folder) / "shop", data=Path(folder) / "data") as url:
             yield url
 
 

@@ -85,11 +85,27 @@ def test_messages_that_belong_together(visit: Begin, tmp_path: Path) -> None:
 
 
 def test_search_by_keyboard(of_lake: str, visit: Begin) -> None:
-    """`/` searches; the address holds the conditions, and opens the same results in another tab."""
+    """`/` searches, and the list completes; the address holds the conditions, and opens the same results in another
+    tab."""
     tab = visit(of_lake)
     tab.open("/")
     tab.page.keyboard.press("/")
-    tab.page.keyboard.type("verdict:DEAD_LETTERED group:CG")
+    options = tab.page.get_by_role("option")
+    tab.page.keyboard.type("verdict:dead")
+    options.get_by_text("DEAD_LETTERED").wait_for()
+    tab.page.keyboard.press("ArrowDown")
+    assert tab.page.get_attribute("#query", "aria-activedescendant") == options.first.get_attribute("id")
+    assert tab.violations() == []
+    tab.page.keyboard.press("Enter")
+    tab.page.keyboard.type("gr")
+    options.get_by_text("group:").wait_for()
+    tab.page.keyboard.press("ArrowUp")
+    tab.page.keyboard.press("Enter")
+    options.get_by_text("CG2").wait_for()
+    tab.page.keyboard.press("Escape")
+    options.first.wait_for(state="hidden")
+    tab.page.keyboard.type("CG")
+    assert tab.page.input_value("#query") == "verdict:DEAD_LETTERED group:CG"
     tab.page.keyboard.press("Enter")
     tab.page.wait_for_url("**/search?q=**")
     tab.loaded()
@@ -102,6 +118,32 @@ def test_search_by_keyboard(of_lake: str, visit: Begin) -> None:
     other.page.locator("tbody a").first.click()
     other.wait_for("DEAD_LETTERED")
     assert id_of("dead, attempts exhausted") in other.page.url
+
+
+def test_a_search_is_narrowed_and_saved(of_lake: str, visit: Begin) -> None:
+    """A click on a value adds it to the conditions. A saved search is there in another tab, until it is deleted."""
+    tab = visit(of_lake)
+    tab.open("/search?q=group:CG")
+    facets = tab.page.get_by_role("complementary", name="Narrow the search")
+    assert facets.get_by_role("heading", level=3).all_inner_texts() == ["Verdict", "Topic", "Tag", "Broker", "Reason"]
+    value = facets.get_by_role("listitem").filter(has_text="HUNG")
+    assert value.inner_text().split() == ["HUNG", "1"]
+    value.get_by_role("link").click()
+    tab.page.wait_for_url("**/search?q=group%3ACG%20verdict%3AHUNG")
+    tab.wait_for("1 messages match")
+    tab.page.get_by_text("Saved searches (0)").click()
+    tab.page.get_by_label("Name of this search").fill("stuck")
+    tab.page.get_by_role("button", name="Save the search").click()
+    tab.wait_for("Saved searches (1)")
+    other = visit(of_lake, locale="zh-CN")
+    other.open("/search")
+    other.page.get_by_text("已保存的搜索 (1)").click()
+    assert other.violations() == []
+    other.page.get_by_role("link", name="stuck").click()
+    other.page.wait_for_url("**/search?q=group%3ACG%20verdict%3AHUNG")
+    other.page.get_by_text("已保存的搜索 (1)").click()
+    other.page.get_by_role("button", name="删除: stuck").click()
+    other.wait_for("已保存的搜索 (0)")
 
 
 def test_what_is_typed_stays_when_the_page_is_redrawn(of_lake: str, visit: Begin) -> None:

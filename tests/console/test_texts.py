@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from mqtrail import console
-from mqtrail.answers import ELECTION_REASONS, LatencySegment, NeighbourRelation
+from mqtrail.answers import ELECTION_REASONS, FACETS, FIELDS, LatencySegment, NeighbourRelation
+from mqtrail.answers.access import NotSaved
 from mqtrail.answers.changes import Fate
 from mqtrail.console.looks import count, csv_text, duration, moment, zone_of
 from mqtrail.console.message import hex_dump
@@ -59,6 +60,9 @@ def test_pages_use_texts_that_exist() -> None:
         | {f"part_{name}" for name in LatencySegment}
         | {fate.value for fate in Fate}
         | {f"election_{reason}" for reason in ELECTION_REASONS}
+        | {f"field_{name}" for name in FIELDS}
+        | {f"facet_{name}" for name in FACETS}
+        | {f"unsaved_{why}" for why in NotSaved}
     )
     assert set(TEXTS) - used - of_values - {code.severity for code in CODES.values()} == set()
 

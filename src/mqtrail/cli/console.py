@@ -56,10 +56,12 @@ def console(
         raise UsageError("found --audit-log without --allow-changes and without accounts, expected one of them")
     with listen(host, port, is_open=access is not None) as listening:
         with collector_paused(), modules_hidden(*UNUSED):
+            from mqtrail.answers.access import SEARCHES_FILE
             from mqtrail.answers.alerts import ALERTS_FILE
             from mqtrail.console import make_console
 
-            app = make_console(sources, changes, access, settings.data(None) / ALERTS_FILE)
+            data = settings.data(None)
+            app = make_console(sources, changes, access, data / ALERTS_FILE, data / SEARCHES_FILE)
         tls = (access.config.tls_certificate, access.config.tls_key) if access and access.config.tls_key else None
         at = "https://{address}" if tls else "http://{address}"
         words = f"console on {at}, HTTP API described by {at}/openapi.json; Ctrl-C ends it"

@@ -14,7 +14,7 @@ from fastapi.responses import RedirectResponse
 from nicegui import ui
 
 from mqtrail.answers import DeadLetterConditions, LatencySegment, Sources
-from mqtrail.answers.access import AccessDesk
+from mqtrail.answers.access import SEARCHES_FILE, AccessDesk, SavedSearches
 from mqtrail.answers.alerts import ALERTS_FILE
 from mqtrail.answers.changes import ClusterChanges
 from mqtrail.answers.http import Changing, Workers, actor_of, make_api
@@ -39,6 +39,7 @@ from .nonces import CompressedFiles, NoncedScripts
 from .pipeline import pipeline
 from .pops import pops
 from .replication import replication
+from .saved import add_saved
 from .search import search
 from .stored import stored
 from .texts import Language
@@ -55,18 +56,21 @@ def make_console(
     changes: ClusterChanges | None = None,
     access: AccessDesk | None = None,
     alerts: Path = Path(ALERTS_FILE),
+    searches: Path = Path(SEARCHES_FILE),
 ) -> FastAPI:
     """Return the application. NiceGUI keeps its pages in the process, so there is one console in a process.
 
     changes: readers may change the cluster. access: the accounts; None: anyone who can connect may do everything.
-    alerts: the file of `mqtrail alerts run`.
+    alerts: the file of `mqtrail alerts run`. searches: the file of saved searches.
     """
     workers = Workers()
     changing = None if changes is None else Changing(changes)
     app = make_api(sources, workers, changing, access, alerts)
-    desk = Desk(app.state.seen, workers, changing, alerts)
+    saved = SavedSearches(searches)
+    desk = Desk(app.state.seen, workers, changing, alerts, saved)
 
     _add_pages(desk)
+    add_saved(app, saved, workers)
     if changing is not None:
         _add_changes(desk, changing)
     app.add_api_route("/preferences", preferences, include_in_schema=False)
@@ -101,8 +105,8 @@ def _add_pages(desk: Desk) -> None:
         _add_named_page(desk, path, draw_named)
 
     @ui.page("/search", response_timeout=PAGE_S)
-    async def search_page(request: Request, q: str = "", skip: int = 0) -> None:
-        await search(desk.of(request), PageReader.of(request), q, max(0, min(skip, SKIP_MAX)))
+    async def search_page(request: Request, q: str = "", skip: int = 0, unsaved: str = "") -> None:
+        await search(desk.of(request), PageReader.of(request), q, max(0, min(skip, SKIP_MAX)), unsaved)
 
     @ui.page("/message", response_timeout=PAGE_S)
     async def message_page(request: Request, id: str = "") -> None:

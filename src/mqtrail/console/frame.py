@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from http import HTTPStatus
 from pathlib import Path
@@ -17,8 +18,8 @@ from nicegui import app, ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from mqtrail import trail
-from mqtrail.answers import Scope
-from mqtrail.answers.access import Right, SeenSources
+from mqtrail.answers import FIELDS, TEXT_SIZE_MAX, Scope
+from mqtrail.answers.access import Right, SavedSearches, SeenSources
 from mqtrail.answers.http import API_PREFIX, LOGIN, Changing, Workers, visitor_of
 from mqtrail.clock import now_ms
 from mqtrail.gateway import Problem
@@ -57,13 +58,15 @@ class Desk:
     """Changes the cluster; None: that is not allowed."""
     alerts: Path | None = None
     """The file of `mqtrail alerts run`; None: there is no page for it."""
+    searches: SavedSearches | None = None
+    """What people saved; None: nobody can."""
 
     def of(self, request: Request) -> Desk:
         """Return what a page of this request answers from: the sources as its reader may see them."""
         now = visitor_of(request).now
         may_change = any(one.gives(Right.OPERATE) for one in now().grants)
         seen = SeenSources(self.sources.sources, self.sources.names, now)
-        return Desk(seen, self.workers, self.changing if may_change else None, self.alerts)
+        return replace(self, sources=seen, changing=self.changing if may_change else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,17 +152,7 @@ def frame(reader: PageReader, title: str, *, query: str = "") -> Iterator[None]:
                     {"aria-current": "page"} if here else {}
                 )
         with tag("form", action="/search", method="get", role="search"):
-            tag(
-                "input",
-                name="q",
-                id="query",
-                type="search",
-                value=query,
-                autocomplete="off",
-                maxlength="2000",
-                placeholder=reader.say("query_hint"),
-                **{"aria-label": reader.say("query")},
-            )
+            _query_bar(reader, query)
             tag("button", reader.say("find"), type="submit")
         with tag("div", classes="choices"):
             other = Language.ZH if reader.language is Language.EN else Language.EN
@@ -175,6 +168,35 @@ def frame(reader: PageReader, title: str, *, query: str = "") -> Iterator[None]:
     with tag("main", id="content"):
         tag("h1", title)
         yield
+
+
+def _query_bar(reader: PageReader, query: str) -> None:
+    """Draw the field of the search. console.js completes it: names of fields, then names that the lake knows."""
+    tag(
+        "input",
+        name="q",
+        id="query",
+        type="text",
+        role="combobox",
+        value=query,
+        autocomplete="off",
+        autocapitalize="off",
+        spellcheck="false",
+        enterkeyhint="search",
+        maxlength=f"{TEXT_SIZE_MAX}",
+        placeholder=reader.say("query_hint"),
+        **{
+            "aria-label": reader.say("query"),
+            "aria-autocomplete": "list",
+            "aria-controls": "query-options",
+            "aria-expanded": "false",
+            "data-fields": json.dumps(
+                [[f"{one.name}{one.mark}", reader.say(f"field_{one.name}")] for one in FIELDS.values()]
+            ),
+            "data-names": f"{API_PREFIX}/search/names",
+        },
+    )
+    tag("ul", id="query-options", role="listbox", hidden="", **{"aria-label": reader.say("conditions")})
 
 
 def _account(reader: PageReader) -> None:

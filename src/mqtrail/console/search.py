@@ -1,7 +1,8 @@
-"""Search: conditions in the address bar, pages of results, downloads, the same as a command."""
+"""Search: conditions in the address bar, pages of results, facets, saved searches, downloads, the same as a command."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 from collections.abc import Iterator
@@ -23,28 +24,42 @@ from mqtrail.answers import (
 from mqtrail.clock import now_ms
 from mqtrail.wire import visible_json
 
+from .facets import draw_facets
 from .frame import Desk, PagePart, PageReader, bounds, codes, commands, frame, link, start_with, table, tag
 from .looks import count, csv_text
+from .saved import show_saved
 
 PAGE_SIZE: Final = 50
 
 
-async def search(desk: Desk, reader: PageReader, query: str, skip: int) -> None:
-    """Draw the results of a search text, from the match number `skip` on."""
+async def search(desk: Desk, reader: PageReader, query: str, skip: int, unsaved: str) -> None:
+    """Draw the results of a search text, from the match number `skip` on. unsaved: why a search was not saved."""
     with frame(reader, reader.say("search"), query=query):
         if desk.sources.lake is None:
             start_with(reader, "no_lake", "mqtrail console --lake DIR")
             return
         wanted = _conditions(reader, query)
-        if wanted is None:
-            _fields(reader)
-            return
-        part = PagePart(desk, reader)
+        saved = PagePart(desk, reader)
         _fields(reader)
+        if wanted is not None:
+            with tag("div", classes="beside"):
+                rows = PagePart(desk, reader)
+                with tag("aside", **{"aria-label": reader.say("facets")}):
+                    facets = PagePart(desk, reader)
+    await ui.context.client.connected()
+    own = show_saved(desk, reader, saved, query if wanted is not None else "", unsaved)
+    if wanted is None:
+        await own
+        return
     asked = replace(wanted, limit=PAGE_SIZE, skip=skip)
     lake = desk.sources.of_lake
-    await ui.context.client.connected()
-    await part.show(lambda: lake().search(asked, now_ms()), lambda answer: _results(reader, answer, query, asked))
+    ask_rows = rows.show(lambda: lake().search(asked, now_ms()), lambda answer: _results(reader, answer, query, asked))
+    found, _ = await asyncio.gather(ask_rows, own)
+    if found is None or not found.matched_count:
+        facets.put(lambda: None)
+        return
+    # After the rows, so that they do not wait for the counts.
+    await facets.show(lambda: lake().facets(asked, now_ms()), lambda answer: draw_facets(reader, answer, query))
 
 
 def _conditions(reader: PageReader, query: str) -> SearchConditions | None:
@@ -62,7 +77,7 @@ def _fields(reader: PageReader) -> None:
         tag("summary", reader.say("conditions"))
         with table([reader.say("query"), reader.say("meaning")], reader.say("conditions")) as add:
             for field in FIELDS.values():
-                add([f"{field.name}{field.mark}", field.meaning])
+                add([f"{field.name}{field.mark}", reader.say(f"field_{field.name}")])
 
 
 def _results(reader: PageReader, answer: SearchAnswer, query: str, asked: SearchConditions) -> None:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from mqtrail import trail
-from mqtrail.answers import ELECTION_REASONS
+from mqtrail.answers import ELECTION_REASONS, FIELDS
 
 
 class Language(StrEnum):
@@ -24,6 +24,24 @@ ELECTION_REASONS_ZH: Final = {
     "restarted": "此前主节点的进程已重新启动",
     "no_master": "该组没有主节点，直到有同步副本恢复",
     "cleaned": "运维人员将主节点移出了该组",
+}
+
+FIELDS_ZH: Final = {
+    "key": "消息的 Key 或 ID",
+    "topic": "主题",
+    "group": "消费组或生产者组",
+    "verdict": "判定代码；多个时匹配其中任意一个",
+    "reason": "判定原因的名称，如 END_NOT_TRACED",
+    "tag": "标签",
+    "broker": "存储它的 Broker",
+    "queue": "队列编号",
+    "host": "生产者或消费者的地址，或其开头部分",
+    "handler": "处理已用或正在用这么久，如 2s",
+    "total": "发送后这么久才在某个消费组完成，如 5s",
+    "deliveries": "投递给某个消费组的次数多于此数",
+    "size": "消息体的字节数多于此数",
+    "from": "最早发送时间：时间（UTC）或时长，如 2h",
+    "to": "最晚发送时间（不含）",
 }
 
 TEXTS: Final[dict[str, tuple[str, str]]] = {
@@ -248,6 +266,44 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "download_jsonl": ("JSON lines", "JSON 行"),
     "download_text": ("Download what is shown", "下载当前结果"),
     "conditions": ("Conditions", "可用条件"),
+    **{f"field_{name}": (FIELDS[name].meaning, words) for name, words in FIELDS_ZH.items()},
+    "facets": ("Narrow the search", "缩小范围"),
+    "facets_text": (
+        "How many of the messages that match have each value. A click adds the value to the conditions.",
+        "匹配的消息中各取值的数量。点击即可将其加入条件。",
+    ),
+    "facets_cut": (
+        "Counted are the latest {counted} of {matched} messages that match. Add a condition for exact numbers.",
+        "仅统计了 {matched} 条匹配消息中最新的 {counted} 条。增加条件可得到准确数字。",
+    ),
+    "facet_rest": ("{count} more values, on fewer messages", "另有 {count} 个较少见的取值"),
+    "facet_verdict": ("Verdict", "判定"),
+    "facet_topic": ("Topic", "主题"),
+    "facet_group": ("Group", "消费组或生产者组"),
+    "facet_tag": ("Tag", "标签"),
+    "facet_broker": ("Broker", "Broker"),
+    "facet_reason": ("Reason", "原因"),
+    "saved_searches": ("Saved searches", "已保存的搜索"),
+    "no_saved_searches": (
+        "You have saved no search. Search for something, then give the search a name here.",
+        "您还没有保存搜索。请先搜索，再在此为其命名。",
+    ),
+    "search_name": ("Name of this search", "此搜索的名称"),
+    "save_search": ("Save the search", "保存搜索"),
+    "delete_search": ("Delete", "删除"),
+    "unsaved_name": (
+        "Not saved: found no name, a name longer than 80 characters, or one with invisible characters.",
+        "未保存：名称为空、超过 80 个字符，或含有不可见字符。",
+    ),
+    "unsaved_query": (
+        "Not saved: found no conditions, or conditions that are no search.",
+        "未保存：没有条件，或条件无效。",
+    ),
+    "unsaved_full": (
+        "Not saved: found as many saved searches as there may be. Delete one first.",
+        "未保存：保存的搜索已达上限。请先删除一个。",
+    ),
+    "unsaved_unknown": ("Nothing deleted: found no saved search of this name.", "未删除：没有这个名称的已保存搜索。"),
     "sent": ("Sent", "发送时间"),
     "id": ("Message id", "消息 ID"),
     "topic": ("Topic", "主题"),
@@ -510,9 +566,10 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "keys_help": (
         "/ goes to the search field, h home, s search, i incidents, d dead letters, g groups, l latency, "
-        "c cluster, p pipeline, ? this help. Tab and Enter work, too.",
+        "c cluster, p pipeline, ? this help. Tab and Enter work, too. In the search field, ↓ lists fields and known "
+        "values, Enter takes the marked one, Esc closes the list.",
         "/ 跳到搜索框，h 首页，s 搜索，i 故障归因，d 死信，g 消费组，l 耗时，c 集群，p 流水线，? 本帮助。"
-        "Tab 和 Enter 随处可用。",
+        "Tab 和 Enter 随处可用。在搜索框中，↓ 列出字段和已知的值，Enter 选用，Esc 关闭列表。",
     ),
     "times_help": (
         "Times are in the zone {zone}; hover one for UTC and how long ago it was. "
