@@ -14,7 +14,7 @@ import pytest
 
 from mqtrail.answers import Answers, FacetsAnswer, SearchConditions, Sources, Trajectory, parse_query
 from mqtrail.answers.access import Grant, KnownClusters, NotAllowed, Person, SeenSources
-from mqtrail.answers.facets import _counted_range
+from mqtrail.answers.facets import _counted_range, _latest_hours
 from mqtrail.answers.lakeview import LakeView
 from mqtrail.trail import CODES
 from tests.answers.lakes import BY_NAME
@@ -125,7 +125,20 @@ def test_names_of_the_lake(answers: Answers) -> None:
     assert found.names["broker"] == ("broker-a",)
     assert "GROUP_NOT_TRACED" in found.names["reason"]
     assert found.names["verdict"] == tuple(sorted(CODES))
+    assert f"tags, reasons and producer groups are those of {len(BY_NAME)} messages" in " ".join(found.scope.omissions)
     assert found.scope.first_ms is not None
+
+
+def test_names_come_from_the_latest_hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as have enough messages together; earlier files are not read."""
+    files = [SimpleNamespace(hour=hour, row_count=30) for hour in (7, 9, None, 8, 9)]
+    table = SimpleNamespace(files=lambda: files)
+    view = cast("LakeView", SimpleNamespace(lookup=SimpleNamespace(lake={"trajectories": table})))
+    found = {}
+    for most in (1, 60, 61, 90, 1_000):
+        monkeypatch.setattr("mqtrail.answers.facets.COUNTED_MAX", most)
+        found[most] = _latest_hours(view)
+    assert found == {1: [9], 60: [9], 61: [9, 8], 90: [9, 8], 1_000: [9, 8, 7]}
 
 
 def test_names_are_bounded(monkeypatch: pytest.MonkeyPatch, lake_path: Path) -> None:

@@ -6,6 +6,7 @@ the latest are counted, and the answer says so.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any, Final
 
@@ -32,12 +33,10 @@ _COLUMNS: Final = (
 def facets(view: LakeView, wanted: SearchConditions, now_ms: int, values_max: int) -> FacetsAnswer:
     """Return for each of FACETS that the search does not have its most frequent values. values_max: to VALUES_MAX."""
     matched, first_ms = _counted_range(view, wanted)
+    if first_ms is not None:
+        view.define_views(first_ms, wanted.end_ms)  # fewer files
     counted = _define_counted(view, wanted if first_ms is None else replace(wanted, first_ms=first_ms))
-    found = [
-        _facet(view, name, wanted, min(values_max, VALUES_MAX))
-        for name in FACETS
-        if not getattr(wanted, FIELDS[name].attribute)
-    ]
+    found = _facets_of(view, wanted, min(values_max, VALUES_MAX))
     extra = [
         f"{one.field}: {one.value_count - len(one.values)} of {one.value_count} values are left out, the rarest"
         for one in found
@@ -69,7 +68,6 @@ def _counted_range(view: LakeView, wanted: SearchConditions) -> tuple[int, int |
 
 def _define_counted(view: LakeView, wanted: SearchConditions) -> int:
     """Define the tables `counted`, of the messages to count, and `counted_groups`; return their number."""
-    view.define_views(wanted.first_ms, wanted.end_ms)  # fewer files than before, if not all are counted
     where, values = condition(wanted)
     view.connection.execute(
         f"CREATE OR REPLACE TEMP TABLE counted AS SELECT {_COLUMNS} FROM trajectories AS t WHERE {where} "
@@ -82,6 +80,12 @@ def _define_counted(view: LakeView, wanted: SearchConditions) -> int:
     )
     [row] = fetch(view.connection, "SELECT count(*) AS n FROM counted")
     return int(row["n"])
+
+
+def _facets_of(view: LakeView, wanted: SearchConditions, values_max: int) -> list[Facet]:
+    """Return the facets that a search does not have yet, of the messages in `counted`."""
+    names = [name for name in FACETS if not getattr(wanted, FIELDS[name].attribute)]
+    return [_facet(view, name, wanted, values_max) for name in names]
 
 
 def _facet(view: LakeView, name: str, wanted: SearchConditions, values_max: int) -> Facet:
@@ -116,14 +120,24 @@ def _values_sql(name: str, wanted: SearchConditions) -> tuple[str, list[Any]]:
 
 
 def search_names(view: LakeView, now_ms: int, topic: str) -> SearchNames:
-    """Return the names of the lake's last day that a search can have, each field's in order. topic: only its messages.
+    """Return the names that a search can have, each field's in order. topic: only those of its messages.
 
-    Reasons, tags and producer groups are those of the latest COUNTED_MAX messages.
+    Topics, groups, brokers and hosts are those of the lake's last day; with a topic, and all others, those of its
+    latest messages.
     """
     first_ms, end_ms = view.searched_range(None, None) or (None, None)
-    found = facets(view, SearchConditions(topic=topic, first_ms=first_ms, end_ms=end_ms), now_ms, VALUES_MAX)
+    wanted = SearchConditions(topic=topic, first_ms=first_ms, end_ms=end_ms)
+    if topic:
+        answer = facets(view, wanted, now_ms, VALUES_MAX)
+        scope, found = answer.scope, list(answer.facets)
+    else:
+        view.lookup.define_views(cluster=view.cluster, hours=_latest_hours(view))
+        read = _define_counted(view, wanted)
+        extra = [f"tags, reasons and producer groups are those of {read} messages of the latest hours"]
+        scope = view.scope(now_ms, extra, first_ms=first_ms, end_ms=end_ms)
+        found = _facets_of(view, wanted, VALUES_MAX)
     names: dict[str, set[str]] = {name: set() for name in (*FACETS, "host")}
-    for one in found.facets:
+    for one in found:
         names[one.field] |= {each.value for each in one.values}
     names["verdict"] |= set(trail.CODES)
     if topic:
@@ -135,8 +149,24 @@ def search_names(view: LakeView, now_ms: int, topic: str) -> SearchNames:
         for name, some in names.items()
         if len(some) > VALUES_MAX
     ]
-    scope = replace(found.scope, omissions=(*found.scope.omissions, *cut))
-    return SearchNames(scope, {name: tuple(sorted(some)[:VALUES_MAX]) for name, some in names.items()})
+    return SearchNames(
+        replace(scope, omissions=(*scope.omissions, *cut)),
+        {name: tuple(sorted(some)[:VALUES_MAX]) for name, some in names.items()},
+    )
+
+
+def _latest_hours(view: LakeView) -> list[int]:
+    """Return the latest publish hours that have COUNTED_MAX messages together: what was sent before is not read."""
+    rows = Counter[int]()
+    for file in view.lookup.lake[trail.TRAJECTORIES.name].files():
+        if file.hour is not None:
+            rows[file.hour] += file.row_count
+    hours: list[int] = []
+    for hour in sorted(rows, reverse=True):
+        if sum(rows[one] for one in hours) >= COUNTED_MAX:
+            break
+        hours.append(hour)
+    return hours
 
 
 def _add_known(view: LakeView, names: dict[str, set[str]], first_ms: int) -> None:

@@ -205,7 +205,7 @@ def _add_facets(router: APIRouter, workers: Workers) -> None:
         wanted = _parsed(lambda: parse_query(q, now_ms()))
         return await workers.run(lambda: sources.of_lake(cluster).facets(wanted, now_ms(), values_max=values))
 
-    @router.get("/search/names", summary="Topics, groups and other names of the lake's last day, to search for")
+    @router.get("/search/names", summary="Topics, groups and other names to complete a search with")
     async def names(
         sources: Seen,
         topic: Annotated[
