@@ -101,7 +101,7 @@ def test_libraries_without_a_use_are_not_loaded(tmp_path: Path) -> None:
     """Answers of a lake need DuckDB, but neither Arrow nor arrays nor what watches files: they would take 50 MB."""
     make_lake(tmp_path / "lake", rows_of(["hung"]))
     with running(tmp_path / "lake") as (url, process):
-        for question in ("report", "verdicts", "incidents", "search", "trace?id=x"):
+        for question in ("report", "verdicts", "incidents", "search", "search/facets", "search/names", "trace?id=x"):
             assert httpx.get(f"{url}/api/v1/{question}", timeout=60).status_code == 200
         mapped = Path(f"/proc/{process}/maps").read_text()
     assert "/_duckdb." in mapped
