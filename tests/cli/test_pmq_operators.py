@@ -139,6 +139,7 @@ def test_what_is_refused(mqtrail: Command, server: Embedded, monkeypatch: pytest
         (("topic", "list", "--url", "http://a@x"), 2, "expected the address of a door"),
         (("node", "--db", f"sqlite:///{tmp_path}/none.db"), 1, "cannot be read"),
         (("node", "--db", "sqlite:///x", *url), 2, "found --db and --url"),
+        (("group", "create", "g", "--mode", "all", *url), 2, "expected cluster or broadcast"),
     ):
         done = mqtrail("pmq", *words)
         assert (done.code, done.err.count("\n"), expected in done.err) == (code, 1, True), done.err
@@ -248,6 +249,7 @@ def test_a_topics_life(pmq: Command) -> None:
 def test_groups_offsets_and_letters(pmq: Command) -> None:
     """What is skipped and repeated is said before; a paused group says so."""
     assert pmq("group", "create", "late", "--retries", "1").code == 0
+    assert pmq("group", "create", "wide", "--mode", "broadcast").out.endswith("runs, retries 16, broadcast\n")
     assert pmq("group", "pause", "late").out.endswith("late: DONE paused, retries 1\n")
     assert pmq("group", "show", "late", "--json").json["paused"] is True
     assert pmq("group", "resume", "late").code == 0
@@ -271,7 +273,7 @@ def test_the_audit_log(pmq: Command, mqtrail: Command, folder: Path) -> None:
     assert (one["who"], one["action"], one["parameters"]) == (
         "ann",
         "create-group",
-        {"group": "seen", "retries_max": 3},
+        {"group": "seen", "retries_max": 3, "mode": None},
     )
     assert "runs, retries 3" in pmq("audit").out
     path = folder / "data" / "audit.jsonl"

@@ -8,6 +8,8 @@ import pytest
 
 from mqtrail.gateway import Gate, GateRules, new_token, read_rules
 from mqtrail.gateway.gate import GroupRule, TokenBucket, TopicRule
+from mqtrail.gateway.member_names import member_group
+from mqtrail.gateway.problems import Problem
 from mqtrail.gateway.receipts import Receipt
 from mqtrail.wire import (
     InvalidParameter,
@@ -103,6 +105,18 @@ async def test_tokens_groups_and_addresses() -> None:
             assert await asked(f"/v1/groups/g/{act}", {"receipts": ["r"]}) == 401
         assert (await client.get("/v1/groups/g/events?topic=t")).status_code == 401
         assert (await client.put("/v1/topics/t", json={"queues": 1})).status_code == 401
+
+
+def test_members_have_the_rules_of_their_group() -> None:
+    """Its tokens, its addresses, and the topics that allow it."""
+    rules = GateRules({"t": TopicRule(groups=("g",))}, {"g": GroupRule((HASH,), deny=("10.0.0.1",))})
+    gate, member = Gate(rules), member_group("g", "m")
+    gate.check_group(member, TOKEN, "10.0.0.2", "t")
+    assert not gate.admits(member, "10.0.0.1")
+    refused = [(member, None, "10.0.0.2", "t"), (member, TOKEN, "10.0.0.1", "t"), (f"{member}0", TOKEN, "::1", "t")]
+    for group, token, ip, topic in refused:
+        with pytest.raises(Problem):
+            gate.check_group(group, token, ip, topic)
 
 
 async def test_a_limit_is_first_an_answer_and_then_a_refusal() -> None:

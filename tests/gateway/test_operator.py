@@ -13,6 +13,7 @@ from mqtrail.broker import BrokerConfig
 from mqtrail.gateway import new_token
 from mqtrail.testing import embedded
 
+from ..waiting import wait_until
 from .conftest import Door
 from .pmq.test_interface import enter, group_of
 
@@ -215,6 +216,53 @@ def test_moving_offsets(desk: Desk) -> None:
     for wrong in (*wrongs, {"offset": 9, "queue": 0}, {"at_ms": 0, "queue": 7}):
         assert desk.unchanged("set-offsets", group="reader", topic="again", **wrong)[0] == 422
     assert desk.unchanged("set-offsets", group="nobody", topic="again", at_ms=0)[0] == 404
+
+
+@pytest.mark.slow
+def test_dead_letters_of_a_member_come_again(desk: Desk) -> None:
+    """They are kept with those of its group; a letter goes to the member alone while it is there, else to the topic."""
+    desk.change("create-topic", topic="heard", queues=1)
+    desk.change("create-group", group="choir", retries_max=0)
+    path = "/v1/groups/choir/members/alto"
+    member = desk.http.put(path, json={"topics": ["heard"]}).json()["group"]
+    (published,) = desk.publish("heard", {"body": "x"})
+    (got,) = desk.receive(member, "heard", wait_s=10)
+    desk.settle(member, "nack", [got["receipt"]], delay_s=1)
+    while not desk.get("groups/choir")["dead_letters"]:
+        assert desk.receive(member, "heard", wait_s=2) == []
+    assert fates(desk.change("resend-messages", group="choir")) == [(published["id"], "DONE")]
+    (again,) = desk.receive(member, "heard", wait_s=10)
+    assert again["id"] == published["id"]
+    assert desk.http.delete(path).status_code == 200
+    wait_until(lambda: member not in [one["group"] for one in desk.get("groups")["groups"]])
+    ((_, fate),) = fates(desk.change("resend-messages", group="choir"))
+    assert fate == "FAILED"
+    assert fates(desk.change("resend-messages", group="choir", to="topic")) == [(published["id"], "DONE")]
+
+
+def test_broadcast_groups(desk: Desk) -> None:
+    """The mode is kept; members count as online, learn the settings, and end with their group."""
+    desk.change("create-topic", topic="waves", queues=1)
+    plan = desk.change("create-group", group="radio", mode="broadcast", dry_run=True)
+    assert plan["steps"][0]["after"] == "runs, retries 16, broadcast"
+    assert fates(desk.change("create-group", group="radio", mode="broadcast")) == [("radio", "DONE")]
+    number = desk.call("/api/client/consumer/register", {"name": "10.0.0.9|9"})["id"]
+    names = {"consumerId": number, "consumerGroupNames": {"radio": ["waves"]}}
+    own = desk.call("/api/client/consumer/registerConsumerGroup", names)["consumerGroupNameNew"]["radio"]
+    joined = desk.http.put("/v1/groups/radio/members/car", json={"topics": ["waves"]}).json()["group"]
+    found = {one["group"]: (one["mode"], one["online"]) for one in desk.get("groups")["groups"]}
+    assert (found["radio"], found[own], found[joined][0]) == (("broadcast", 2), ("member", 1), "member")
+    members = desk.get("groups/radio")["members"]
+    assert [(one["client"], one["interface"]) for one in members] == [("10.0.0.9|9", "pmq"), ("car", "http")]
+    seen = group_of(desk, number, own)
+    assert desk.change("pause-group", group="radio", paused=True)["outcomes"][0]["detail"].endswith("broadcast")
+    newer = group_of(desk, number, own, seen["meta"]["version"])
+    assert {one["stopFlag"] for one in newer["queues"].values()} == {1}
+    assert desk.refused("POST", f"/v1/groups/{joined}/receive", json={"topic": "waves"})[0] == 403
+    assert desk.unchanged("pause-group", group=own, paused=False)[0] == 422
+    assert "found 2 members" in desk.unchanged("delete-group", group="radio")[1]
+    assert fates(desk.change("delete-group", group="radio", force=True)) == [("radio", "DONE")]
+    wait_until(lambda: not {own, joined} & {one["group"] for one in desk.get("groups")["groups"]})
 
 
 @pytest.mark.slow

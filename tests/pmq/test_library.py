@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from mqtrail.pmq import (
+    Broadcast,
     Message,
     PmqConfig,
     PmqError,
@@ -26,6 +27,8 @@ from mqtrail.pmq import (
 )
 from mqtrail.pmq.door import DoorClient
 from mqtrail.testing import embedded
+
+from ..waiting import until
 
 UNTIL_S = 60.0
 
@@ -98,6 +101,52 @@ async def test_a_key_of_the_application_stores_once(url: str) -> None:
         assert await publisher.publish(messages, idempotency_key="order-1") == first
         with pytest.raises(RequestRefused, match="on other messages"):
             await publisher.publish(Message("once", b"another"), idempotency_key="order-1")
+
+
+async def test_each_subscriber_of_a_broadcast_group_gets_each_message(url: str) -> None:
+    """From its first receive on; a member with a name continues where it was, another one ends when it closes."""
+    north, other = Broadcast("all-of-us", "north"), Broadcast("all-of-us")
+    async with Publisher(url) as publisher, Subscriber(url, other, "news") as passing:
+        await publisher.publish(Message("news", b"before"))
+        async with Subscriber(url, north, "news") as first:
+            receiving = [asyncio.create_task(take(one, 1)) for one in (first, passing)]
+            await until(lambda: all(one._joined for one in (first, passing)))
+            await publisher.publish(Message("news", b"1"))
+            async with asyncio.timeout(UNTIL_S):
+                found = await asyncio.gather(*receiving)
+            assert [message.body for some in found for message in some] == [b"1", b"1"]
+        await publisher.publish(Message("news", b"2"))
+        async with Subscriber(url, north, "news") as second:
+            assert [message.body for message in await take(second, 1)] == [b"2"]
+
+
+async def test_a_member_that_ended_joins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a pause that was longer than its lease: with all topics, before it receives from any."""
+    asked: list[tuple[str, str, Any]] = []
+    ended = iter([True, False])
+
+    async def ask(door: object, path: str, body: Any, *, method: str = "POST", hold_s: float = 0) -> Any:
+        asked.append((method, path, body))
+        if method == "PUT":
+            return {"group": f"own{sum(one[0] == 'PUT' for one in asked)}"}
+        if next(ended, None):
+            raise RequestRefused(404, "found no member")
+        await asyncio.sleep(0)
+        return {"messages": [], "slow_down_ms": 0}
+
+    monkeypatch.setattr("mqtrail.pmq.subscriber.PAUSE_S", 0)
+    monkeypatch.setattr(DoorClient, "ask", ask)
+    subscriber = Subscriber("http://door:8080", Broadcast("g", "m", from_first=True), "t")
+    receiving = asyncio.create_task(subscriber.receive())
+    async with asyncio.timeout(UNTIL_S):
+        while len(asked) < 4:
+            await asyncio.sleep(0)
+    receiving.cancel()
+    await subscriber.close()
+    join = ("PUT", "/groups/g/members/m", {"topics": ["t"], "lease_s": 60.0, "from_first": True})
+    assert asked[0] == asked[2] == join
+    assert [path for _, path, _ in asked[1:4:2]] == ["/groups/own1/receive", "/groups/own2/receive"]
+    assert "DELETE" not in [method for method, _, _ in asked]
 
 
 async def test_handlers_run_until_the_subscriber_closes(url: str) -> None:
@@ -222,7 +271,7 @@ async def test_repeats(answers: Sequence[Any], expected: str, monkeypatch: pytes
     keys = set()
     given = iter(answers)
 
-    async def post(door: object, path: str, body: object, headers: Any, hold_s: float, left_s: float) -> httpx.Response:
+    async def send(door: object, path: str, body: object, headers: Any, *further: object) -> httpx.Response:
         keys.add(headers["Idempotency-Key"])
         found = next(given, answers[-1])
         if isinstance(found, Exception):
@@ -230,7 +279,7 @@ async def test_repeats(answers: Sequence[Any], expected: str, monkeypatch: pytes
         assert isinstance(found, httpx.Response)
         return found
 
-    monkeypatch.setattr(DoorClient, "_post", post)
+    monkeypatch.setattr(DoorClient, "_send", send)
     is_endless = len(answers) == 9
     publisher = Publisher("http://door:8080", config=PmqConfig(timeout_s=0.05 if is_endless else UNTIL_S))
     try:

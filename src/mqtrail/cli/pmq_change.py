@@ -88,14 +88,24 @@ def group_create(
         int,
         typer.Option("--retries", min=0, max=1_000, help="Number of retries before a message becomes a dead letter."),
     ] = 16,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            "--mode",
+            help="For pmq's own clients: cluster (each message goes to one of them) or broadcast (to each one). "
+            "[default: unchanged; cluster for a new group]",
+        ),
+    ] = None,
     dry_run: DryRun = False,
     url: DoorUrl = None,
     token_file: TokenFile = None,
     ca: CaFile = None,
     json: Json = False,
 ) -> int:
-    """Create a group, or change its number of retries."""
-    change = {"action": "create-group", "group": group, "retries_max": retries}
+    """Create a group, or change its number of retries and its mode."""
+    if mode not in (None, "cluster", "broadcast"):
+        raise UsageError(f"--mode: found {mode!r}, expected cluster or broadcast")
+    change = {"action": "create-group", "group": group, "retries_max": retries, "mode": mode}
     return _change(door_at(url, token_file, ca), change, None, yes=True, dry_run=dry_run, json=json)
 
 

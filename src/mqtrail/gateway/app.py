@@ -18,13 +18,14 @@ from mqtrail import __version__
 from mqtrail.wire import HeaderError, Message, visible_json
 
 from .caller import Caller
-from .config import INVISIBLE_S_DEFAULT, INVISIBLE_S_MAX, KEY_LENGTH_MAX, RECEIVE_COUNT_MAX, DoorConfig
+from .config import INVISIBLE_S_DEFAULT, INVISIBLE_S_MAX, KEY_LENGTH_MAX, PREFIX, RECEIVE_COUNT_MAX, DoorConfig
 from .crowd import Crowd, resting
 from .exchange import answer_of, body_of, host_of, json_answer, json_body, media_type_of, ref_of, token_of
 from .gate import Gate
 from .guard import BodyRoom, LocalGuard
+from .joining import GroupName, Turnstile, add_members
 from .operator import Audit, Facts, Looking, OperatorChanges, changing_router, looking_router, operator_schemas
-from .pmq import PmqInterface
+from .pmq import Members, PmqInterface
 from .problems import RESPONSES, DescribedApi, Problem, add_problems
 from .publishing import MessageSender, Repeatable
 from .receipts import Receipt
@@ -52,14 +53,12 @@ from .topics import Topics
 from .tracer import Tracer
 
 T = TypeVar("T")
-PREFIX: Final = "/v1"
 EVENTS_TYPE: Final = "text/event-stream"
 EVENTS_WAIT_S: Final = 15  # between two comments of a stream without messages
 SLOW_DOWN_MS: Final = 100  # at busy_from publishes under way; it grows with their number
 _encode = msgspec.json.encode
 
 TopicName = Annotated[str, Path(max_length=255, description="Name of a topic.")]
-GroupName = Annotated[str, Path(max_length=255, description="Name of a consumer group.")]
 Key = Annotated[str, Query(max_length=KEY_LENGTH_MAX, description="With a body of bytes: its key.")]
 Tag = Annotated[str, Query(max_length=KEY_LENGTH_MAX, description="With a body of bytes: its tag.")]
 IdempotencyKey = Annotated[
@@ -86,13 +85,16 @@ def make_door(
     gate = gate or Gate()
     tracer = Tracer(caller, config.trace_topic)
     publisher = MessageSender(caller, tracer, next_id)
-    pmq = PmqInterface(caller, publisher, tracer, broker_name, stopping, gate, config)
+    members = Members(caller, config)
+    pmq = PmqInterface(caller, publisher, tracer, broker_name, stopping, gate, config, members)
 
     @asynccontextmanager
     async def life(_: object) -> AsyncIterator[None]:
         tracer.start()
         pmq.start()
+        members.start()
         yield
+        await members.stop()
         await pmq.stop()
         await tracer.stop()
 
@@ -110,11 +112,11 @@ def make_door(
             return PlainTextResponse(f"the database does not answer: {away}\n", HTTPStatus.SERVICE_UNAVAILABLE)
         return PlainTextResponse("ok\n")
 
+    receiver = Receiver(caller, tracer, next_id, broker_name, config)
     router = APIRouter(prefix=PREFIX, responses=RESPONSES)
     named = {f"{PREFIX}/topics/*/messages": _add_publishing(router, publisher, config, gate)}
-    receiver = Receiver(caller, tracer, next_id, broker_name, config)
-    named |= _add_receiving(router, receiver, stopping, gate)
-    _add_events(router, receiver, stopping, gate)
+    named |= _add_receiving(router, receiver, stopping, Turnstile(gate, members))
+    add_members(router, members, caller, gate)
     _add_topics(router, Topics(caller), gate)
     app.include_router(router)
     app.include_router(looking_router(Looking(caller, pmq, broker_name, facts), gate))
@@ -208,9 +210,10 @@ def _check_count(count: int, config: DoorConfig) -> None:
 
 
 def _add_receiving(
-    router: APIRouter, receiver: Receiver, stopping: asyncio.Event, gate: Gate
+    router: APIRouter, receiver: Receiver, stopping: asyncio.Event, turnstile: Turnstile
 ) -> dict[str, NamedOperation]:
-    """Add the operations; return them by path, with `*` for the group."""
+    """Add the operations; return those of POST by path, with `*` for the group."""
+    _add_events(router, receiver, stopping, turnstile)
 
     @router.post(
         "/groups/{group}/receive",
@@ -220,7 +223,7 @@ def _add_receiving(
     )
     async def receive(group: GroupName, request: Request) -> Response:
         wanted = read_json(await json_body(request), Receive)
-        gate.check_group(group, token_of(request), host_of(request).ip, wanted.topic)
+        turnstile.check(group, request, wanted.topic, wanted.wait_s)
         work = receiver.receive(group, wanted, host_of(request))
         with resting(request.scope) if wanted.wait_s else nullcontext():
             return json_answer(await _unless_gone(request, stopping, work))
@@ -233,7 +236,7 @@ def _add_receiving(
     )
     async def ack(group: GroupName, request: Request) -> Response:
         asked = read_json(await json_body(request), Ack)
-        _check_receipts(gate, group, request, asked.receipts)
+        _check_receipts(turnstile, group, request, asked.receipts)
         return json_answer(SettledMessages(await receiver.ack(group, asked.receipts, host_of(request))))
 
     @router.post(
@@ -244,7 +247,7 @@ def _add_receiving(
     )
     async def nack(group: GroupName, request: Request) -> Response:
         asked = read_json(await json_body(request), Nack)
-        _check_receipts(gate, group, request, asked.receipts)
+        _check_receipts(turnstile, group, request, asked.receipts)
         results = await receiver.nack(group, asked.receipts, asked.delay_s, asked.reason, host_of(request))
         return json_answer(SettledMessages(results))
 
@@ -256,7 +259,7 @@ def _add_receiving(
     )
     async def extend(group: GroupName, request: Request) -> Response:
         asked = read_json(await json_body(request), Extend)
-        _check_receipts(gate, group, request, asked.receipts)
+        _check_receipts(turnstile, group, request, asked.receipts)
         return json_answer(
             SettledMessages(await receiver.extend(group, asked.receipts, asked.invisible_s, host_of(request)))
         )
@@ -265,7 +268,7 @@ def _add_receiving(
     return {f"{PREFIX}/groups/*/{name}": operation for name, operation in found.items()}
 
 
-def _check_receipts(gate: Gate, group: str, request: Request, receipts: Sequence[str]) -> None:
+def _check_receipts(turnstile: Turnstile, group: str, request: Request, receipts: Sequence[str]) -> None:
     """Problem: the client may not settle for the group, or may not have received what a receipt names: with a made up
     one, the broker would put a copy of any message into the group's retry topic."""
     topics: dict[str | None, None] = {None: None}
@@ -273,10 +276,10 @@ def _check_receipts(gate: Gate, group: str, request: Request, receipts: Sequence
         with suppress(HeaderError):  # it is refused where it is used
             topics[Receipt.decode(text).topic] = None
     for topic in topics:
-        gate.check_group(group, token_of(request), host_of(request).ip, topic)
+        turnstile.check(group, request, topic)
 
 
-def _add_events(router: APIRouter, receiver: Receiver, stopping: asyncio.Event, gate: Gate) -> None:
+def _add_events(router: APIRouter, receiver: Receiver, stopping: asyncio.Event, turnstile: Turnstile) -> None:
     @router.get(
         "/groups/{group}/events",
         summary="Receive messages as they come, as Server-Sent Events",
@@ -291,12 +294,17 @@ def _add_events(router: APIRouter, receiver: Receiver, stopping: asyncio.Event, 
         invisible_s: Annotated[float, Query(ge=1, le=INVISIBLE_S_MAX)] = INVISIBLE_S_DEFAULT,
         from_first: bool = True,
     ) -> StreamingResponse:
-        gate.check_group(group, token_of(request), host_of(request).ip, topic)
+        turnstile.check(group, request, topic)
         wanted = Receive(topic, RECEIVE_COUNT_MAX, 0, invisible_s, tag, from_first)
         first = await receiver.receive(group, wanted, host_of(request))  # a refusal is an answer, not an event
         wanted = msgspec.structs.replace(wanted, wait_s=EVENTS_WAIT_S)
+
+        def more() -> Awaitable[ReceivedMessages]:
+            turnstile.check(group, request, topic, EVENTS_WAIT_S)  # rules may change, and a member may end
+            return receiver.receive(group, wanted, host_of(request))
+
         return StreamingResponse(
-            _events(request, stopping, first, lambda: receiver.receive(group, wanted, host_of(request))),
+            _events(request, stopping, first, more),
             media_type=EVENTS_TYPE,
             headers={"Cache-Control": "no-store"},
         )

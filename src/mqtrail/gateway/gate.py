@@ -17,6 +17,8 @@
 A topic or group without rules is open to all who reach the door; without operators their interface is closed. Tokens
 are kept as hashes.
 
+The rules of a broadcast group hold for the group that each of its members has.
+
 A group's own topics hold copies of messages of others: its retries, its dead letters, pmq's G_T_fail. So the rules of
 that group hold for them, and those of the topics that the copies may be from. Topics of the broker itself, which hold
 messages of everybody and the state of deliveries, are refused.
@@ -37,6 +39,7 @@ import msgspec
 
 from mqtrail.wire import BROKER_TOPIC_PREFIXES, DLQ_PREFIX, RETRY_PREFIX, UNSENDABLE_TOPICS, InvalidParameter
 
+from .member_names import origin_of
 from .problems import Problem
 
 PREFIX: Final = "sha256:"
@@ -154,6 +157,7 @@ class Gate:
 
     def check_group(self, group: str, token: str | None, ip: str, topic: str | None = None) -> None:
         """Problem: the client may not receive for the group; topic: from it."""
+        group = origin_of(group)
         self.check_subscription(group, token, topic)
         for one in (group, *self._owners(topic or "")):
             if not self.admits(one, ip):
@@ -162,7 +166,7 @@ class Gate:
 
     def check_subscription(self, group: str, token: str | None, topic: str | None) -> None:
         """Problem: the group may not receive from the topic, or not with this token."""
-        topic = topic or ""
+        group, topic = origin_of(group), topic or ""
         _refuse_of_broker(topic)
         for origin in (topic, *self._origins(topic)):
             rule = self.rules.topics.get(origin)
@@ -195,7 +199,7 @@ class Gate:
 
     def admits(self, group: str, ip: str) -> bool:
         """Return whether a client of this address gets queues of the group."""
-        rule = self.rules.groups.get(group)
+        rule = self.rules.groups.get(origin_of(group))
         return rule is None or rule.admits(ip)
 
     def operator(self, token: str | None, *, changes: bool) -> str:

@@ -52,6 +52,7 @@ from mqtrail.wire import (
 
 from .caller import ASK_TIMEOUT_MS, Caller, problem_of_error, succeed
 from .config import CLIENT_ID, DoorConfig
+from .member_names import origin_of
 from .problems import Problem
 from .publishing import PROPERTY_IDEMPOTENCY, TOKEN_PREFIX
 from .receipts import Receipt
@@ -138,10 +139,13 @@ class Receiver:
         return kept
 
     async def _dead_letter(self, group: str, message: MessageExt, host: Host) -> None:
-        """Move a message to the dead-letter topic. If that fails, it is delivered again after its invisible time."""
+        """Move a message to the dead-letter topic. If that fails, it is delivered again after its invisible time.
+
+        Dead letters of a member are kept with those of its group: its own group ends with it.
+        """
         header = SendBackHeader(
             offset=message.physical_offset,
-            group=group,
+            group=origin_of(group),
             delay_level=-1,
             origin_msg_id=message.msg_id,
             origin_topic=message.topic,

@@ -16,6 +16,10 @@ from .config import (
     INVISIBLE_S_DEFAULT,
     INVISIBLE_S_MAX,
     KEY_LENGTH_MAX,
+    LEASE_S_DEFAULT,
+    LEASE_S_MAX,
+    LEASE_S_MIN,
+    MEMBER_TOPICS_MAX,
     RECEIPTS_MAX,
     RECEIVE_COUNT_MAX,
     RETRY_DELAYS_S,
@@ -171,6 +175,25 @@ class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
     queues: Annotated[int, msgspec.Meta(ge=1, le=1_024)] = 4
 
 
+class JoinGroup(msgspec.Struct, forbid_unknown_fields=True):
+    """What a member of a group wants, that gets each message of the group whatever the other members get.
+
+    topics: that it receives from. lease_s: the member ends without a request for so long. from_first: a new member
+    begins with the oldest messages, not with those that are published from now on.
+    """
+
+    topics: Annotated[list[Name], msgspec.Meta(min_length=1, max_length=MEMBER_TOPICS_MAX)]
+    lease_s: Annotated[float, msgspec.Meta(ge=LEASE_S_MIN, le=LEASE_S_MAX)] = LEASE_S_DEFAULT
+    from_first: bool = False
+
+
+class MemberGroup(msgspec.Struct):
+    """A member's own group: use it in the paths of receive, events, ack, nack and extend. Each renews the lease."""
+
+    group: str
+    lease_s: float
+
+
 SHAPES: Final = (
     Publish,
     PublishedMessages,
@@ -183,6 +206,8 @@ SHAPES: Final = (
     Topic,
     ListedTopics,
     NewTopic,
+    JoinGroup,
+    MemberGroup,
 )
 _DECODERS: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}
 

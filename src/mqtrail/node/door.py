@@ -7,7 +7,7 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -91,6 +91,8 @@ class HttpDoor:
             address_percent=self._config.http_address_percent,
             proxies=self._config.http_proxies,
             wakes_local=self._config.http_wake_local,
+            creates_groups=config.auto_create_group,
+            report=_report,
         )
         facts = _facts_of(self._store_url) if self._store_url else None
         audit = None if self._data is None else AuditLog(self._data / AUDIT_FILE)
@@ -163,3 +165,7 @@ def _state_of(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _report(event: str, fields: Mapping[str, object]) -> None:
+    log.sparse.warning(event, **fields)

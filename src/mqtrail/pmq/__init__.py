@@ -8,10 +8,11 @@ from mqtrail.wire import Message
 
 from .door import PmqConfig, PmqError, RequestFailed, RequestRefused
 from .publisher import Published, Publisher
-from .subscriber import ReceivedMessage, Subscriber
+from .subscriber import Broadcast, ReceivedMessage, Subscriber
 from .sync import SyncPublisher, SyncReceivedMessage, SyncSubscriber
 
 __all__ = [
+    "Broadcast",
     "Message",
     "PmqConfig",
     "PmqError",

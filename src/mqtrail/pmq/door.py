@@ -92,9 +92,16 @@ class DoorClient:
             await http.aclose()
 
     async def ask(
-        self, path: str, body: Any, *, hold_s: float = 0, headers: Mapping[str, str] | None = None, repeats: bool = True
+        self,
+        path: str,
+        body: Any,
+        *,
+        hold_s: float = 0,
+        headers: Mapping[str, str] | None = None,
+        repeats: bool = True,
+        method: str = "POST",
     ) -> Any:
-        """POST a JSON body; return the JSON of the answer. RequestRefused, RequestFailed.
+        """Send a JSON body; return the JSON of the answer. RequestRefused, RequestFailed.
 
         hold_s: how long the door may hold the request. repeats: it may be done twice; else it is repeated only if
         nothing was done.
@@ -104,7 +111,7 @@ class DoorClient:
         pause_s, maybe_done = PAUSE_S, False
         while True:
             try:
-                answer = await self._post(path, body, headers, hold_s, deadline_s - loop.time())
+                answer = await self._send(path, body, headers, hold_s, deadline_s - loop.time(), method)
             except httpx.TransportError as error:
                 what = (
                     f"found no answer of {self._base_url.host}:{self._base_url.port} ({error or type(error).__name__})"
@@ -123,8 +130,8 @@ class DoorClient:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
-    async def _post(
-        self, path: str, body: Any, headers: Mapping[str, str] | None, hold_s: float, left_s: float
+    async def _send(
+        self, path: str, body: Any, headers: Mapping[str, str] | None, hold_s: float, left_s: float, method: str
     ) -> httpx.Response:
         if self._http is None:
             await self.start()
@@ -132,7 +139,7 @@ class DoorClient:
         timeout = httpx.Timeout(
             max(0.1, min(left_s, hold_s + SLACK_S + PAUSE_MAX_S)), connect=max(0.1, min(left_s, SLACK_S))
         )
-        return await self._http.post(path, json=body, headers=headers, timeout=timeout)
+        return await self._http.request(method, path, json=body, headers=headers, timeout=timeout)
 
 
 def _detail(answer: httpx.Response) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
+from uuid import uuid4
 
 from mqtrail.net import Log
 
@@ -21,6 +22,8 @@ WAIT_S: Final = 20.0  # the door holds a receive without messages
 PAUSE_S: Final = 1.0  # after a receive that failed
 ASKED_MAX: Final = 32  # messages of one receive
 REASON_MAX: Final = 1_000
+LEASE_S: Final = 60.0  # a member of a broadcast group ends without a request for so long
+LEASE_PARTS: Final = 4  # it is renewed so often in its time
 DROP_S: Final = 1.0  # delay of messages that were received and not begun when the subscriber closed
 
 Handler = Callable[["ReceivedMessage"], Awaitable[None] | None]
@@ -107,6 +110,21 @@ class ReceivedMessage:
         self._settled = True
 
 
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """A group of which each subscriber gets each message, whatever the others get.
+
+    member: a name of the subscriber, unique in the group: with it, the next subscriber of this name continues where
+    this one was, if it begins within lease_s (10 to 3,600) of its end. lease_s also bounds how long messages are kept
+    for a subscriber that died. from_first: begin with the oldest message, not with those published from now on.
+    """
+
+    group: str
+    member: str = ""
+    lease_s: float = LEASE_S
+    from_first: bool = False
+
+
 class Subscriber:
     """Receives the messages of a group through a door. Each group gets each message.
 
@@ -123,12 +141,14 @@ class Subscriber:
         await subscriber.run()
 
     A message that is not settled is extended until it was held for hold_max_s; then it is delivered again.
+
+    With `Broadcast("stock")` as the group, each subscriber gets each message.
     """
 
     def __init__(
         self,
         url: str,
-        group: str,
+        group: str | Broadcast,
         topics: str | Mapping[str, str] | None = None,
         *,
         concurrency: int = 10,
@@ -138,9 +158,14 @@ class Subscriber:
     ) -> None:
         """topics: one, or the tags wanted of each (`*`: all). concurrency: messages that are received and not settled,
         and handlers at a time. invisible_s: until messages of a subscriber that died are delivered again. from_first: a
-        new group begins with the oldest message. PmqError: the URL is none of a door."""
+        new group begins with the oldest message; for Broadcast, its own is valid. PmqError: the URL is none of a
+        door."""
         self._door = DoorClient(url, config or PmqConfig())
-        self._group = group
+        self._broadcast = group if isinstance(group, Broadcast) else None
+        self._group = group.group if isinstance(group, Broadcast) else group
+        self._own_group = self._group  # a member has another one
+        self._member = "" if self._broadcast is None else self._broadcast.member or uuid4().hex
+        self._joined: set[str] = set()  # topics that a member has joined with
         self._topics = {topics: "*"} if isinstance(topics, str) else dict(topics or {})
         self._concurrency = concurrency
         self._invisible_s = invisible_s
@@ -185,6 +210,10 @@ class Subscriber:
             await asyncio.wait(self._running, timeout=timeout_s)
         for task in self._running:
             task.cancel()
+        if self._broadcast is not None and self._joined and not self._broadcast.member:
+            with suppress(PmqError, TimeoutError):  # it ends when its lease is over
+                async with asyncio.timeout(timeout_s):
+                    await self._door.ask(self._member_path, None, method="DELETE")
         await self._door.close()
 
     async def __aenter__(self) -> Self:
@@ -251,6 +280,25 @@ class Subscriber:
             raise PmqError("found no topic, expected at least one: pass topics, or decorate handlers")
         self._tasks = [asyncio.create_task(self._receive_topic(*item)) for item in self._topics.items()]
         self._tasks.append(asyncio.create_task(self._extend_held()))
+        if self._broadcast is not None:
+            self._tasks.append(asyncio.create_task(self._keep_lease(self._broadcast)))
+
+    @property
+    def _member_path(self) -> str:
+        return f"/groups/{quote(self._group, safe='')}/members/{quote(self._member, safe='')}"
+
+    async def _join(self, broadcast: Broadcast, topics: Sequence[str]) -> None:
+        """Make the subscriber's own group, or renew its lease."""
+        wanted = {"topics": topics, "lease_s": broadcast.lease_s, "from_first": broadcast.from_first}
+        self._own_group = (await self._door.ask(self._member_path, wanted, method="PUT"))["group"]
+
+    async def _keep_lease(self, broadcast: Broadcast) -> None:
+        """Renew the lease also while nothing is received."""
+        while True:
+            await asyncio.sleep(broadcast.lease_s / LEASE_PARTS)
+            if self._joined:
+                with suppress(PmqError):  # a receive reports it
+                    await self._join(broadcast, sorted(self._joined))
 
     async def _receive_topic(self, topic: str, tag: str) -> None:
         while True:
@@ -258,8 +306,12 @@ class Subscriber:
                 self._changed.clear()
                 await self._changed.wait()
             try:
+                if self._broadcast is not None and topic not in self._joined:
+                    await self._join(self._broadcast, [topic])
+                    self._joined.add(topic)
                 await self._receive_some(topic, tag, min(free, ASKED_MAX))
             except RequestRefused as error:
+                self._joined.clear()  # its lease may be over: it joins again, with all topics
                 if error.status != HTTPStatus.NOT_FOUND:
                     self._failure = error
                     self._queue.put_nowait(None)
@@ -279,9 +331,10 @@ class Subscriber:
             "wait_s": WAIT_S,
             "invisible_s": self._invisible_s,
             "tag": tag,
-            "from_first": self._from_first,
+            "from_first": self._from_first
+            or self._broadcast is not None,  # a member: of queues that its topic gets later
         }
-        answer = await self._door.ask(f"/groups/{quote(self._group, safe='')}/receive", wanted, hold_s=WAIT_S)
+        answer = await self._door.ask(f"/groups/{quote(self._own_group, safe='')}/receive", wanted, hold_s=WAIT_S)
         now_s = asyncio.get_running_loop().time()
         for item in answer["messages"]:
             message = self._message(item)
@@ -316,7 +369,7 @@ class Subscriber:
             if act == "extend" and message._settled:
                 return
             body = {"receipts": [message._receipt], **further}
-            answer = await self._door.ask(f"/groups/{quote(self._group, safe='')}/{act}", body)
+            answer = await self._door.ask(f"/groups/{quote(self._own_group, safe='')}/{act}", body)
             message._receipt = answer["results"][0]["receipt"]
 
     async def _extend_held(self) -> None:

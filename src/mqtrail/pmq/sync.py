@@ -15,7 +15,7 @@ from mqtrail.client.sync import Facade, background, entered, waiting
 
 from .door import PmqConfig
 from .publisher import Publisher
-from .subscriber import H, Handler, ReceivedMessage, Subscriber
+from .subscriber import Broadcast, H, Handler, ReceivedMessage, Subscriber
 
 
 class SyncPublisher(Facade[Publisher]):
@@ -63,7 +63,7 @@ class SyncSubscriber(Facade[Subscriber]):
     def __init__(
         self,
         url: str,
-        group: str,
+        group: str | Broadcast,
         topics: str | Mapping[str, str] | None = None,
         *,
         concurrency: int = 10,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mqtrail.gateway import DoorConfig, Gate
-from mqtrail.gateway.pmq import waking
+from mqtrail.gateway.pmq import Members, waking
 from mqtrail.gateway.pmq.broker import PmqBroker
 from mqtrail.gateway.pmq.interface import PmqInterface
 from mqtrail.gateway.pmq.waking import ClientAddress, Waker, address_of
@@ -56,7 +56,9 @@ def test_who_gets_wake_ups(ip: str, settings: dict[str, Any], woken: bool) -> No
     """A client behind a proxy would have the door post to a port of the proxy's machine."""
     nothing: Any = SimpleNamespace()
     config = DoorConfig(hosts=None, **settings)
-    interface = PmqInterface(nothing, nothing, nothing, "broker-a", asyncio.Event(), Gate(), config)
+    interface = PmqInterface(
+        nothing, nothing, nothing, "broker-a", asyncio.Event(), Gate(), config, Members(nothing, config)
+    )
     broker = PmqBroker(nothing, Host(ip, 1_234), "10.0.0.5")
     expected = ClientAddress(ip, 8081) if woken else None
     assert interface._listens_at("x|77|1234|8081", broker) == expected

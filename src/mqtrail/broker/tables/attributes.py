@@ -21,7 +21,10 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, tuple[str, ...] | None]] = {
     "reserve.time": None,
     SEND_ATTRIBUTE: None,
 }
-GROUP_ATTRIBUTES: Final[Mapping[str, tuple[str, ...] | None]] = {PULL_ATTRIBUTE: None}
+GROUP_ATTRIBUTES: Final[Mapping[str, tuple[str, ...] | None]] = {
+    PULL_ATTRIBUTE: None,
+    "mqtrail.pmq.mode": ("cluster", "broadcast"),  # for pmq's own client, which leaves this to the server
+}
 # Values that this store supports; others would change how a topic is stored.
 _STORED: Final = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}
 

@@ -10,6 +10,7 @@ import msgspec
 
 from mqtrail.wire import (
     END_MS,
+    PROPERTY_RETRY_TOPIC,
     DeleteGroupHeader,
     MessageExt,
     MQError,
@@ -27,7 +28,8 @@ from mqtrail.wire import (
     validate_group,
 )
 
-from ..pmq import FAILURE_TRIES, RETRY_COUNT, QueueName, failure_topic, tries_of
+from ..member_names import is_of_member, origin_of, taker_of
+from ..pmq import FAILURE_TRIES, MODE, RETRY_COUNT, QueueName, failure_topic, is_broadcast, tries_of
 from ..problems import Problem
 from .plans import (
     ChangeContext,
@@ -49,22 +51,27 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 
 def text_of(config: SubscriptionGroupConfig) -> str:
     """Return what an operator may change of a group."""
-    return f"{'runs' if config.consume_enable else 'paused'}, retries {config.retry_max_times}"
+    mode = ", broadcast" if is_broadcast(config) else ""
+    return f"{'runs' if config.consume_enable else 'paused'}, retries {config.retry_max_times}{mode}"
 
 
 def _check(group: str) -> None:
     validate_group(group)
     if not is_business_group(group):
         raise wrong(f"found the group {group!r}, expected an application's: this one is RocketMQ's own")
+    if is_of_member(group):
+        raise wrong(f"found the group {group!r} of a member, expected one without: change {origin_of(group)}")
 
 
 async def _write(context: ChangeContext, config: SubscriptionGroupConfig) -> OperatedOutcome:
     """Write a group's configuration; the outcome is what the broker has then."""
     name = config.group_name
     try:
-        body = msgspec.structs.replace(config, attributes={}).encode()  # no attributes: they stay
+        mode = {f"+{MODE}": config.attributes[MODE]} if MODE in config.attributes else {}
+        body = msgspec.structs.replace(config, attributes=mode).encode()  # the other ones stay
         await context.broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
         found = await context.broker.known_group(name)
+        await context.pmq.members.settings_changed(found, context.broker)
     except (MQError, TimeoutError) as error:
         return outcome_of_error(name, error)
     context.pmq.settings_changed(name)
@@ -73,10 +80,15 @@ async def _write(context: ChangeContext, config: SubscriptionGroupConfig) -> Ope
 
 
 class GroupCreation(msgspec.Struct, forbid_unknown_fields=True, tag_field="action", tag="create-group"):
-    """Create a group, or change its number of retries. Its other settings are kept."""
+    """Create a group, or change its number of retries. Its other settings are kept.
+
+    mode: for pmq's own clients that register from now on: whether each message goes to one of them, or to each one;
+    None: as it is, or cluster.
+    """
 
     group: Name
     retries_max: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 16
+    mode: Literal["cluster", "broadcast"] | None = None
     requests: ClassVar[tuple[RequestCode, ...]] = (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,)
 
     async def plan(self, context: ChangeContext) -> OperatedPlan:
@@ -92,7 +104,8 @@ class GroupCreation(msgspec.Struct, forbid_unknown_fields=True, tag_field="actio
 
     def _wanted(self, known: SubscriptionGroupConfig | None) -> SubscriptionGroupConfig:
         known = known or SubscriptionGroupConfig(self.group)
-        return msgspec.structs.replace(known, retry_max_times=self.retries_max)
+        attributes = known.attributes if self.mode is None else {**known.attributes, MODE: self.mode}
+        return msgspec.structs.replace(known, retry_max_times=self.retries_max, attributes=attributes)
 
 
 class GroupPause(msgspec.Struct, forbid_unknown_fields=True, tag_field="action", tag="pause-group"):
@@ -127,7 +140,7 @@ class GroupDeletion(msgspec.Struct, forbid_unknown_fields=True, tag_field="actio
         """SubscriptionGroupNotExist. Problem: members are online."""
         _check(self.group)
         known = await context.broker.known_group(self.group)
-        count = len((await context.broker.online(self.group)).connection_set) + len(context.pmq.members_of(self.group))
+        count = len((await context.broker.online(self.group)).connection_set) + context.pmq.online_of(self.group)
         if count and not self.force:
             raise refusal(f"found {count} members of {self.group} online, expected none: stop them, or set force")
         stats = (await context.broker.places()).consume_stats.get(self.group, ())
@@ -146,6 +159,8 @@ class GroupDeletion(msgspec.Struct, forbid_unknown_fields=True, tag_field="actio
         except (MQError, TimeoutError) as error:
             yield outcome_of_error(self.group, error)
             return
+        for member in context.pmq.members.of(self.group):
+            context.pmq.members.leave(member)
         yield OperatedOutcome(self.group, OperatedFate.DONE)
 
 
@@ -246,10 +261,10 @@ class LetterResend(msgspec.Struct, forbid_unknown_fields=True, tag_field="action
         for letter in await self._letters(context):
             target = await self._target(context, letter)
             if target is None or letter.undecodable is not None:
-                why = letter.undecodable or "found no topic of an application with this name, expected one that exists"
+                why = letter.undecodable or "found no topic or no member with this name, expected one that exists"
                 yield OperatedOutcome(letter.msg_id, OperatedFate.FAILED, why)
                 continue
-            copy = resent_copy(letter, self.group, target)
+            copy = resent_copy(letter, self._taker(letter), target)
             if self.failed_of:
                 copy = replace(copy, properties={**copy.properties, RETRY_COUNT: "1"})
             try:
@@ -269,10 +284,17 @@ class LetterResend(msgspec.Struct, forbid_unknown_fields=True, tag_field="action
         """Return the topic to send to; None: there is none."""
         if self.failed_of:
             return self.failed_of if self.to == "topic" else letter.topic
-        origin = origin_topic(letter, self.group) if self.to == "topic" else popped_topic(letter, self.group)
+        taker = self._taker(letter)
+        origin = origin_topic(letter, taker) if self.to == "topic" else popped_topic(letter, taker)
         if origin is not None and not (is_business_topic(origin) and await context.broker.topic(origin) is not None):
             return None
-        return resend_target(letter, self.group, to_topic=self.to == "topic")
+        if self.to == "group" and taker != self.group and await context.broker.group(taker) is None:
+            return None  # the member has ended
+        return resend_target(letter, taker, to_topic=self.to == "topic")
+
+    def _taker(self, letter: MessageExt) -> str:
+        """Return the group that could not process it: that of a member, or the group itself."""
+        return taker_of(self.group, letter.properties.get(PROPERTY_RETRY_TOPIC, ""))
 
     async def _letters(self, context: ChangeContext) -> list[MessageExt]:
         """Return the messages to send, each id once."""

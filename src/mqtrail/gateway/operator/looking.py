@@ -27,7 +27,8 @@ from mqtrail.wire import (
 )
 
 from ..caller import Caller
-from ..pmq import PmqInterface, QueueName
+from ..member_names import is_of_member
+from ..pmq import BROADCAST, PmqInterface, QueueName, is_broadcast
 from ..problems import Problem
 from ..shapes import body_of
 from .broker import OperatorBroker
@@ -133,6 +134,8 @@ class Looking:
         members = [OperatedMember(one.client_id, one.client_addr, "rocketmq") for one in online.connection_set]
         for consumer in self._pmq.members_of(name):
             members.append(OperatedMember(consumer.name, consumer.name.partition("|")[0], "pmq"))
+        others = self._pmq.http_members_of(name)
+        members += [OperatedMember(one.name, one.address, "http") for one in others]
         return OperatedGroupDetail(**msgspec.structs.asdict(row), members=members, queues=places)
 
     async def _group(
@@ -149,10 +152,11 @@ class Looking:
             not config.consume_enable,
             config.retry_max_times,
             sorted(topic for topic in topics if not topic.startswith(RETRY_PREFIX)),
-            len(online.connection_set) + len(self._pmq.members_of(name)),
+            len(online.connection_set) + self._pmq.online_of(name),
             sum(one.pending for one in places if not one.topic.startswith(RETRY_PREFIX)),
             sum(one.pending for one in places if one.topic.startswith(RETRY_PREFIX)),
             sum(map(_kept, (await broker.reaches(dlq_topic(name))).values())),
+            "member" if is_of_member(name) else BROADCAST if is_broadcast(config) else "cluster",
         )
 
     async def subscriptions(self, host: Host) -> list[OperatedSubscription]:
@@ -165,7 +169,7 @@ class Looking:
             pending: dict[str, int] = dict.fromkeys((*online.subscription_table, *self._pmq.topics_of(name)), 0)
             for one in _places(places.get(name, ())):
                 pending[one.topic] = pending.get(one.topic, 0) + one.pending
-            count = len(online.connection_set) + len(self._pmq.members_of(name))
+            count = len(online.connection_set) + self._pmq.online_of(name)
             for topic, behind in sorted(pending.items()):
                 if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
                     known = online.subscription_table.get(topic)

@@ -68,7 +68,8 @@ class Place(msgspec.Struct):
 
 
 class OperatedMember(msgspec.Struct):
-    """A client that is online. interface: rocketmq or pmq; receivers of the plain interface are not known by name."""
+    """A client that is online. interface: rocketmq, pmq, or http for a member of a broadcast group; other receivers of
+    the plain interface are not known by name."""
 
     client: str
     address: str
@@ -79,7 +80,8 @@ class OperatedGroup(msgspec.Struct):
     """A group. paused: it gets no messages. retries_max: deliveries after the first; then a message is a dead letter.
 
     online: members. pending: messages of its topics that it has not consumed. retrying: messages that wait for a
-    further delivery. dead_letters: that are kept.
+    further delivery. dead_letters: that are kept. mode: of pmq's own clients, cluster or broadcast; member: it is the
+    group of one member of a broadcast group.
     """
 
     group: str
@@ -90,6 +92,7 @@ class OperatedGroup(msgspec.Struct):
     pending: int
     retrying: int
     dead_letters: int
+    mode: str
 
 
 class OperatedGroups(msgspec.Struct):

@@ -46,6 +46,8 @@ RETRY_COUNT: Final = "pmq_retryCount"
 COUNT_DIGITS_MAX: Final = 9
 HEAD: Final = "pmq_head"
 FAILURE_TRIES: Final = 3  # a message of a failure topic with so many is not delivered any more
+MODE: Final = "mqtrail.pmq.mode"  # attribute of a group
+BROADCAST: Final = "broadcast"
 NO_TAG: Final = "null"  # what pmq stores for a message without a tag
 
 
@@ -94,6 +96,15 @@ class PmqBroker:
         if reply.code != ResponseCode.SUCCESS:
             raise refusal_for(reply.code, reply.remark)
         return OffsetResponseHeader.from_ext(reply.ext).offset
+
+    async def begin(self, group: str, queues: Sequence[QueueName]) -> None:
+        """Give a group that is new on a topic its offsets on all queues: the ends. A queue that the topic got since
+        begins at its first message."""
+        found = [await self.offset_of(group, queue) for queue in queues]
+        is_new = all(offset is None for offset in found)
+        for queue, offset in zip(queues, found, strict=True):
+            if offset is None:
+                await self.commit(group, queue, await self.end_of(queue) if is_new else 0)
 
     async def commit(self, group: str, queue: QueueName, offset: int) -> None:
         header = UpdateConsumerOffsetHeader(group, *queue, commit_offset=offset)
@@ -157,6 +168,11 @@ def pulled(message: MessageExt) -> dict[str, object]:
     found["sendIp"] = message.born_host.ip
     found["sendTime"] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(message.store_timestamp_ms // 1000)) + ":000"
     return found
+
+
+def is_broadcast(config: SubscriptionGroupConfig) -> bool:
+    """Return whether each client of pmq that registers with the group gets each message."""
+    return config.attributes.get(MODE) == BROADCAST
 
 
 def failure_topic(group: str, topic: str) -> str:

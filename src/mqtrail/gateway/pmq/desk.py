@@ -206,6 +206,24 @@ class PmqDesk:
         consumer.groups[name] = None
         self._change(group, now_ms)
 
+    def drop(self, name: str) -> None:
+        """Forget a group, and the ids of its failure queues."""
+        group = self.groups.pop(name, None)
+        if group is None:
+            return
+        for consumer_id in group.members:
+            del self._consumers[consumer_id].groups[name]
+        for queue, one in group.queues.items():
+            del self._offsets[one.offset_id]
+            left = [other for other in self._groups_of[queue] if other is not group]
+            if left:
+                self._groups_of[queue] = left
+                continue
+            del self._groups_of[queue]
+            if one.is_failure:
+                del self._queue_names[self._queue_numbers.pop(queue)]
+                self._topic_numbers.pop(queue.topic, None)
+
     def _change(self, group: Group, now_ms: int) -> None:
         """Have all owners hand over, then deal the queues."""
         group.rebalance_version += 1
@@ -245,6 +263,10 @@ class PmqDesk:
         group.rebalance_version += 1
         group.handing_over.clear()
         group.due_ms = 0
+
+    def name_of(self, consumer_id: int) -> str:
+        """Return the name of a consumer that is known."""
+        return self._consumers[consumer_id].name
 
     def groups_of(self, consumer_id: int) -> list[str]:
         """Return the names of the groups of a consumer."""

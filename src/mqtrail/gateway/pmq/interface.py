@@ -36,12 +36,14 @@ from ..caller import Caller, problem_of_error
 from ..config import CLIENT_ID, DoorConfig
 from ..gate import Gate
 from ..json_size import VALUES_MAX, has_many_values
+from ..member_names import member_group, origin_of
 from ..problems import Problem
 from ..publishing import ANY_QUEUE, MessageSender
 from ..short_way import Operation
 from ..tracer import Tracer
-from .broker import FAILURE_TRIES, PmqBroker, failure_topic, message_of, parts_of, pulled
-from .desk import Full, Group, GroupQueue, PmqConsumer, PmqDesk, QueueName
+from .broker import FAILURE_TRIES, PmqBroker, failure_topic, is_broadcast, message_of, parts_of, pulled
+from .desk import EXPIRE_MS, Full, Group, GroupQueue, PmqConsumer, PmqDesk, QueueName
+from .members import BroadcastMember, Members
 from .shapes import (
     CommitBody,
     CommitItem,
@@ -69,6 +71,7 @@ SLEEP_MAX_MS: Final = 1_000  # pmq's own
 TICK_S: Final = 0.5
 FAILURE_QUEUES: Final = 2
 PULL_MAX: Final = 500  # messages of one answer
+MEMBER_LEASE_MS: Final = EXPIRE_MS + 10_000  # of a broadcast group; each heartbeat renews it
 POLLS_MAX: Final = 1_000  # polls that wait; further ones are answered after STIRRED_POLL_S
 NORMAL, FAILURE = 1, 2
 SETTINGS: Final = {
@@ -90,9 +93,11 @@ class PmqInterface:
         stopping: asyncio.Event,
         gate: Gate,
         config: DoorConfig,
+        members: Members,
     ) -> None:
         self._caller = caller
         self._gate = gate
+        self.members = members
         self._publisher = publisher
         self._tracer = tracer
         self._broker_name = broker_name
@@ -102,6 +107,7 @@ class PmqInterface:
         self._config = config
         self._is_proxy = address_matcher(config.proxies)
         publisher.on_stored = self._stored
+        members.on_end = self._desk.drop
         self._changed = asyncio.Event()
         self._stirred_s = time.monotonic()
         self._commits = asyncio.Lock()
@@ -120,8 +126,17 @@ class PmqInterface:
         await self._waker.stop()
 
     def members_of(self, group: str) -> list[PmqConsumer]:
-        """Return the members of a group that are online."""
-        return self._desk.members_of(group)
+        """Return the members of a group that are online, those of a broadcast group too."""
+        own = [one for name in self.members.of(group) for one in self._desk.members_of(name)]
+        return [*self._desk.members_of(group), *own]
+
+    def http_members_of(self, group: str) -> list[BroadcastMember]:
+        """Return the members of a group that joined by the plain interface."""
+        return [one for name, one in self.members.of(group).items() if name not in self._desk.groups]
+
+    def online_of(self, group: str) -> int:
+        """Return the number of members of a group that are online, without RocketMQ clients."""
+        return len(self.members_of(group)) + len(self.http_members_of(group))
 
     def topics_of(self, group: str) -> list[str]:
         """Return the topics of a group whose members are, or were, online since the start."""
@@ -130,7 +145,7 @@ class PmqInterface:
 
     def settings_changed(self, group: str) -> None:
         """Have the members of a group learn its settings: an operator changed them."""
-        if self._desk.renew(group):
+        if sum(self._desk.renew(name) for name in (group, *self.members.of(group))):
             self._wake()
 
     def _stored(self, topic: str, queue_id: int) -> None:
@@ -173,51 +188,81 @@ class PmqInterface:
         empty: Answer = {"broadcastConsumerGroupName": {}, "consumerGroupNameNew": {}}
         if not names:
             return refused("不存在", **empty)
+        own: dict[str, str] = {}  # groups of this member by the broadcast groups that it is of
         for name in names:
-            if await broker.group(name) is None:
+            config = await broker.group(name)
+            if config is None:
                 return refused(f"{name}不存在", **empty)
             for topic in names[name] or [""]:
                 self._gate.check_subscription(name, None, topic)
+            if is_broadcast(config):
+                own[name] = member_group(name, self._desk.name_of(body.consumer_id))
         for name, topics in names.items():
-            subscribed: dict[str, list[tuple[QueueName, bool]]] = {}
-            for topic in topics or ():
-                config = await broker.topic(topic)
-                if config is None:
-                    return refused(f"topic_{topic}_is_not_exist!", **empty)
-                subscribed[topic] = [(QueueName(topic, number), False) for number in range(config.read_queue_nums)]
-                failure = failure_topic(name, topic)
-                if await broker.topic(failure) is None:
-                    await broker.create_topic(failure, FAILURE_QUEUES)
-                subscribed[topic] += [(QueueName(failure, number), True) for number in range(FAILURE_QUEUES)]
-                self._desk.check_room(name, sum(map(len, subscribed.values())))
-            await self._begin(name, subscribed, broker)
-            if not self._desk.knows(body.consumer_id):  # it left meanwhile, and would keep its queues for ever
-                return refused(f"ConsumerId_{body.consumer_id}不存在！")
-            if self._gate.admits(name, broker.host.ip):  # else it runs without queues, as in pmq
-                self._desk.join(name, body.consumer_id, subscribed, now_ms())
+            refusal = await self._enter(name, own.get(name, name), topics or (), body.consumer_id, broker)
+            if refusal is not None:
+                return refused(refusal, **empty)
         self._desk.tick(now_ms())
         self._wake()
-        return done(**empty)
+        return done(broadcastConsumerGroupName=own, consumerGroupNameNew=own)
+
+    async def _enter(
+        self, asked: str, name: str, topics: Sequence[str], consumer_id: int, broker: PmqBroker
+    ) -> str | None:
+        """Make a consumer a member of a group; return why it is none. name: the group that it consumes through: of a
+        broadcast group its own one."""
+        configs: dict[str, TopicConfig] = {}
+        for topic in topics:
+            config = await broker.topic(topic)
+            if config is None:
+                return f"topic_{topic}_is_not_exist!"
+            configs[topic] = config
+            self._desk.check_room(name, sum(one.read_queue_nums + FAILURE_QUEUES for one in configs.values()))
+        is_admitted = self._gate.admits(asked, broker.host.ip)  # else it runs without queues, as in pmq
+        if name != asked:
+            if not is_admitted:
+                return None
+            member = self._desk.name_of(consumer_id)
+            await self.members.join(asked, member, topics, broker, MEMBER_LEASE_MS, from_first=False)
+        subscribed: dict[str, list[tuple[QueueName, bool]]] = {}
+        for topic, config in configs.items():
+            failure = failure_topic(name, topic)
+            if await broker.topic(failure) is None:
+                await broker.create_topic(failure, FAILURE_QUEUES)
+            subscribed[topic] = [(QueueName(topic, number), False) for number in range(config.read_queue_nums)]
+            subscribed[topic] += [(QueueName(failure, number), True) for number in range(FAILURE_QUEUES)]
+        await self._begin(name, subscribed, broker)
+        if not self._desk.knows(consumer_id):  # it left meanwhile, and would keep its queues for ever
+            self.members.leave(name)
+            return f"ConsumerId_{consumer_id}不存在！"
+        if is_admitted:
+            self._desk.join(name, consumer_id, subscribed, now_ms())
+        return None
 
     async def _begin(self, group: str, subscribed: dict[str, list[tuple[QueueName, bool]]], broker: PmqBroker) -> None:
         """Give a new group its offsets: the end of a normal queue, the start of a failure queue."""
         for queues in subscribed.values():
+            await broker.begin(group, [queue for queue, is_failure in queues if not is_failure])
             for queue, is_failure in queues:
-                if await broker.offset_of(group, queue) is None:
-                    await broker.commit(group, queue, 0 if is_failure else await broker.end_of(queue))
+                if is_failure and await broker.offset_of(group, queue) is None:
+                    await broker.commit(group, queue, 0)
 
     async def deregister(self, body: DeregisterBody, broker: PmqBroker) -> Answer:
         if not body.id:
             return refused("ConsumerDeRegisterRequest id 不能为空！")
-        for group in self._desk.groups_of(body.id):
+        groups = self._desk.groups_of(body.id)
+        for group in groups:
             self._gate.check_group(group, None, broker.host.ip)  # ids can be guessed
         self._desk.deregister(body.id, now_ms())
+        for group in groups:
+            self.members.leave(group)
         self._desk.tick(now_ms())
         self._wake()
         return done()
 
     async def heartbeat(self, body: HeartbeatBody, broker: PmqBroker) -> Answer:
         known = self._desk.beat(body.consumer_id, now_ms())
+        for group in self._desk.groups_of(body.consumer_id):
+            self.members.renew(group)
         is_deleted = not known and body.asyn == 0 and body.consumer_id != 0
         return done(heatbeatTime=5, deleted=int(is_deleted), bakUrl="")
 
@@ -285,7 +330,7 @@ class PmqInterface:
             "version": group.version,
         }
         owned = self._desk.queues_of(group, consumer_id) if self._gate.admits(group.name, broker.host.ip) else []
-        config = await broker.group(group.name) if owned else None
+        config = await broker.group(origin_of(group.name)) if owned else None
         is_paused = config is not None and not config.consume_enable  # by an operator
         queues = {
             str(self._desk.number_of(one.queue)): await self._queue_of(group, one, broker, is_paused=is_paused)
