@@ -24,6 +24,7 @@ from .exchange import answer_of, body_of, host_of, json_answer, json_body, media
 from .gate import Gate
 from .guard import BodyRoom, LocalGuard
 from .joining import GroupName, Turnstile, add_members
+from .mail import Mailer
 from .operator import Audit, Facts, Looking, OperatorChanges, changing_router, looking_router, operator_schemas
 from .pmq import Members, PmqInterface
 from .problems import RESPONSES, DescribedApi, Problem, add_problems
@@ -88,12 +89,17 @@ def make_door(
     members = Members(caller, config)
     pmq = PmqInterface(caller, publisher, tracer, broker_name, stopping, gate, config, members)
 
+    mailer = Mailer(lambda: gate.rules.mail, config.report)
+    pmq.on_mail = mailer.take
+
     @asynccontextmanager
     async def life(_: object) -> AsyncIterator[None]:
         tracer.start()
         pmq.start()
         members.start()
+        mailer.start()
         yield
+        await mailer.stop()
         await members.stop()
         await pmq.stop()
         await tracer.stop()
@@ -106,12 +112,7 @@ def make_door(
         lifespan=life,
     )
 
-    @app.get("/healthz", summary="Whether the door serves, and its database too", response_class=PlainTextResponse)
-    async def healthz() -> PlainTextResponse:
-        if (away := caller.away) is not None:
-            return PlainTextResponse(f"the database does not answer: {away}\n", HTTPStatus.SERVICE_UNAVAILABLE)
-        return PlainTextResponse("ok\n")
-
+    _add_health(app, caller)
     receiver = Receiver(caller, tracer, next_id, broker_name, config)
     router = APIRouter(prefix=PREFIX, responses=RESPONSES)
     named = {f"{PREFIX}/topics/*/messages": _add_publishing(router, publisher, config, gate)}
@@ -122,10 +123,19 @@ def make_door(
     app.include_router(looking_router(Looking(caller, pmq, broker_name, facts), gate))
     app.include_router(changing_router(OperatorChanges(caller, pmq, publisher, audit), gate))
     app.include_router(pmq.router())
+    app.state.mails = mailer.counts
     add_problems(app)
     app.add_middleware(ShortWay, named=named, exact=pmq.operations)  # behind all bounds
     _add_bounds(app, config)
     return app
+
+
+def _add_health(app: DescribedApi, caller: Caller) -> None:
+    @app.get("/healthz", summary="Whether the door serves, and its database too", response_class=PlainTextResponse)
+    async def healthz() -> PlainTextResponse:
+        if (away := caller.away) is not None:
+            return PlainTextResponse(f"the database does not answer: {away}\n", HTTPStatus.SERVICE_UNAVAILABLE)
+        return PlainTextResponse("ok\n")
 
 
 def _add_bounds(app: DescribedApi, config: DoorConfig) -> None:

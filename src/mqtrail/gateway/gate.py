@@ -14,6 +14,11 @@
     tokens = ["sha256:…"]
     read_only = true            # may look, and change nothing
 
+    [mail]                      # pmq's clients ask for mails, to these addresses and those of their group
+    host = "mail.example.com"
+    sender = "mqtrail@example.com"
+    to = ["ops@example.com"]
+
 A topic or group without rules is open to all who reach the door; without operators their interface is closed. Tokens
 are kept as hashes.
 
@@ -39,6 +44,7 @@ import msgspec
 
 from mqtrail.wire import BROKER_TOPIC_PREFIXES, DLQ_PREFIX, RETRY_PREFIX, UNSENDABLE_TOPICS, InvalidParameter
 
+from .mail import Addresses, MailRule
 from .member_names import origin_of
 from .problems import Problem
 
@@ -52,19 +58,22 @@ TokenHash = Annotated[str, msgspec.Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class TopicRule(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """tokens: to publish. groups: that may receive; None: all. messages_per_s: None: any number."""
+    """tokens: to publish. groups: that may receive; None: all. messages_per_s: None: any number. mail: addresses."""
 
     tokens: tuple[TokenHash, ...] = ()
     groups: tuple[str, ...] | None = None
     messages_per_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    mail: Addresses = ()
 
 
 class GroupRule(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """tokens: to receive. allow, deny: addresses and networks; without allow all that are not denied."""
+    """tokens: to receive. allow, deny: addresses and networks; without allow all that are not denied. mail: who gets
+    the mails that its clients ask for."""
 
     tokens: tuple[TokenHash, ...] = ()
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+    mail: Addresses = ()
 
     def __post_init__(self) -> None:
         for text in (*self.allow, *self.deny):
@@ -88,11 +97,12 @@ class OperatorRule(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class GateRules(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The rules of all topics and groups that have any, and the operators by name."""
+    """The rules of all topics and groups that have any, the operators by name, and the mail server; None: no mails."""
 
     topics: dict[str, TopicRule] = {}
     groups: dict[str, GroupRule] = {}
     operators: dict[str, OperatorRule] = {}
+    mail: MailRule | None = None
 
 
 def read_rules(text: str, where: str) -> GateRules:
@@ -101,8 +111,9 @@ def read_rules(text: str, where: str) -> GateRules:
         return msgspec.convert(tomllib.loads(text), GateRules)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, ValueError) as error:
         raise InvalidParameter(
-            f"{where}: found rules that cannot be used ({error}), expected [topics.NAME], [groups.NAME] and "
-            "[operators.NAME] with tokens, groups, messages_per_s, allow, deny, read_only: correct the file"
+            f"{where}: found rules that cannot be used ({error}), expected [topics.NAME], [groups.NAME], "
+            "[operators.NAME] and [mail] with tokens, groups, messages_per_s, allow, deny, mail, read_only, host, "
+            "sender: correct the file"
         ) from error
 
 

@@ -54,6 +54,8 @@ class HttpDoor:
         self._serving: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self.address = ""
+        self.mails: Mapping[str, int] = {}
+        """Mails by outcome, since the start."""
 
     @property
     def url(self) -> str:
@@ -97,6 +99,7 @@ class HttpDoor:
         facts = _facts_of(self._store_url) if self._store_url else None
         audit = None if self._data is None else AuditLog(self._data / AUDIT_FILE)
         door = make_door(broker.caller(), ids.next, broker.name, bounds, self._stopping, self._gate, facts, audit)
+        self.mails = door.state.mails
         settings = http_settings(
             door, bounds.connections_max, websockets=False, shares=bounds.shares(bounds.connections_max)
         )

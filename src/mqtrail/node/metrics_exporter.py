@@ -8,7 +8,7 @@ Source: BrokerMetricsManager, apache/rocketmq broker/.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -26,11 +26,20 @@ NAMESRV_TYPE: Final = "namesrv"
 
 
 class MetricsExporter:
-    """`start`, then `stop`. brokers: returns the running brokers. namesrv: the name server, None: elsewhere."""
+    """`start`, then `stop`. brokers: returns the running brokers. namesrv: the name server, None: elsewhere.
 
-    def __init__(self, brokers: Callable[[], Iterable[Broker]], namesrv: NameServerNode | None = None) -> None:
+    mails: returns those of the HTTP door by outcome, {} without one.
+    """
+
+    def __init__(
+        self,
+        brokers: Callable[[], Iterable[Broker]],
+        namesrv: NameServerNode | None = None,
+        mails: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
         self._brokers = brokers
         self._namesrv = namesrv
+        self._mails = mails
         self._making: asyncio.Task[bytes] | None = None
         self._port = MetricsPort(self.text)
 
@@ -60,7 +69,8 @@ class MetricsExporter:
     async def _make(self) -> bytes:
         gathered: list[_Gathered] = []
         began_s = time.monotonic()
-        for sample in chain(_gather(self._brokers, wall_clock_ms()), _gather_namesrv(self._namesrv)):
+        door = _gather_mails(self._brokers, self._mails())
+        for sample in chain(_gather(self._brokers, wall_clock_ms()), _gather_namesrv(self._namesrv), door):
             if sample is not None:
                 gathered.append(sample)
             if time.monotonic() - began_s >= SLICE_S:
@@ -109,6 +119,14 @@ def _gather_namesrv(namesrv: NameServerNode | None) -> Iterator[_Gathered]:
         yield _Gathered("mqtrail_loop_stalls_total", (*common, work), times)
         yield _Gathered("mqtrail_loop_stalled_milliseconds_total", (*common, work), took_ms)
         yield _Gathered("mqtrail_loop_stalled_cpu_milliseconds_total", (*common, work), cpu_ms)
+
+
+def _gather_mails(brokers: Callable[[], Iterable[Broker]], mails: Mapping[str, int]) -> Iterator[_Gathered]:
+    """Yield the mails of the HTTP door, which is that of the one broker."""
+    for broker in list(brokers()) if mails else ():
+        common = (broker.config.cluster_name, BROKER_TYPE, broker.config.broker_name)
+        for outcome, count in list(mails.items()):
+            yield _Gathered("mqtrail_door_mails_total", (*common, outcome), count)
 
 
 def exposition(brokers: Callable[[], Iterable[Broker]], now_ms: int) -> bytes:

@@ -61,7 +61,9 @@ class Node(BaseNode):
             await asyncio.gather(*(broker.start(namesrvs, own) for broker in self.brokers.values()))
             if self.config.metrics_port is not None:
                 self._metrics = MetricsExporter(
-                    lambda: [one.core for one in self.brokers.values() if one.core is not None], self._namesrv
+                    lambda: [one.core for one in self.brokers.values() if one.core is not None],
+                    self._namesrv,
+                    lambda: {} if self._door is None else self._door.mails,
                 )
                 await self._metrics.start(self.config.host, self.config.metrics_port)
             if self._door is not None:

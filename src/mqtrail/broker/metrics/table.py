@@ -138,6 +138,11 @@ METRICS: Final[Mapping[str, Metric]] = {
     "mqtrail_damaged_records_total": Metric(
         "counter", ("topic",), "damaged records of the broker's own queues that were passed since the start"
     ),
+    "mqtrail_door_mails_total": Metric(
+        "counter",
+        ("outcome",),
+        "mails that pmq's clients asked the HTTP door for; outcome: sent, failed, repeated (not sent again) or dropped",
+    ),
     "mqtrail_loop_stalls_total": Metric(
         "counter",
         ("work",),

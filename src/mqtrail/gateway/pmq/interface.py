@@ -36,6 +36,7 @@ from ..caller import Caller, problem_of_error
 from ..config import CLIENT_ID, DoorConfig
 from ..gate import Gate
 from ..json_size import VALUES_MAX, has_many_values
+from ..mail import Mail, mail_of
 from ..member_names import member_group, origin_of
 from ..problems import Problem
 from ..publishing import ANY_QUEUE, MessageSender
@@ -52,6 +53,7 @@ from .shapes import (
     FailBody,
     GroupTopicsBody,
     HeartbeatBody,
+    MailBody,
     PollBody,
     PublishBody,
     PullBody,
@@ -74,6 +76,7 @@ PULL_MAX: Final = 500  # messages of one answer
 MEMBER_LEASE_MS: Final = EXPIRE_MS + 10_000  # of a broadcast group; each heartbeat renews it
 POLLS_MAX: Final = 1_000  # polls that wait; further ones are answered after STIRRED_POLL_S
 NORMAL, FAILURE = 1, 2
+MAIL_TYPES: Final = (1, 2)  # a warning, an error; 0, an information, is not sent
 SETTINGS: Final = {
     False: {"delayProcessTime": 0, "threadSize": 5},
     True: {"delayProcessTime": 60, "threadSize": 1},
@@ -113,6 +116,8 @@ class PmqInterface:
         self._commits = asyncio.Lock()
         self._ticker: asyncio.Task[None] | None = None
         self._poll_count = 0
+        self.on_mail: Callable[[Mail], None] = lambda mail: None
+        """Called with a mail that a client asks for."""
         self.operations: dict[str, Operation] = {}  # by path; `router` fills it
 
     def start(self) -> None:
@@ -466,6 +471,20 @@ class PmqInterface:
                 waiting += await broker.end_of(one.queue) - (await broker.offset_of(group.name, one.queue) or 0)
         return done(count=waiting)
 
+    async def send_mail(self, body: MailBody, broker: PmqBroker) -> Answer:
+        """Send a mail to the addresses of the group, else of the topic, and to the operator's."""
+        rules, group, topic = self._gate.rules, body.consumer_group_name or "", body.topic_name or ""
+        if rules.mail is None or body.type not in MAIL_TYPES:
+            return done()
+        if group:
+            self._gate.check_group(group, None, broker.host.ip)
+        rule = rules.groups.get(origin_of(group)) if group else rules.topics.get(topic)
+        to = [*(() if rule is None else rule.mail), *rules.mail.to]
+        names = (f"group {group}" if group else "", f"topic {topic}" if topic else "", f"client {broker.host.ip}")
+        if to:
+            self.on_mail(mail_of(body.type, names, to, body.subject or "", body.content or "", body.key or ""))
+        return done()
+
     # Lists.
 
     async def group_topics(self, body: GroupTopicsBody, broker: PmqBroker) -> Answer:
@@ -507,7 +526,8 @@ class PmqInterface:
         self._add(router, f"{meta}/getTopic", CountBody, self.topics)
         self._add(router, f"{meta}/getGroupTopic", GroupTopicsBody, self.group_topics)
         self._add(router, f"{meta}/getTopicQueueIds", TopicQueuesBody, self.topic_queues)
-        for path in ("addCat", "addOpLog", "sendMail", "rb"):
+        self._add(router, f"{tool}/sendMail", MailBody, self.send_mail)
+        for path in ("addCat", "addOpLog", "rb"):
             self._add(router, f"{tool}/{path}", ReportBody, _taken)
 
         @router.post(f"{meta}/getMetaGroup")

@@ -27,6 +27,17 @@ class ReportBody(PmqBody):
     """What a client reports, of any shape: nothing is done with it."""
 
 
+class MailBody(PmqBody):
+    """A mail that a client asks for. type: 1 a warning, 2 an error; others are not sent."""
+
+    topic_name: Name | None = None
+    consumer_group_name: Name | None = None
+    type: int = 0
+    subject: str | None = None
+    content: str | None = None
+    key: Name | None = None
+
+
 class RegisterGroupBody(PmqBody):
     consumer_id: int = 0
     consumer_name: str | None = None

@@ -1,0 +1,252 @@
+"""Mails that pmq's clients ask for, to the addresses that the operator's rules name.
+
+A client names a topic or a group, never an address. Mails wait in a queue with a bound, and one task sends them, so
+that a mail server that fails or hangs holds nobody; what is not sent is counted and reported. A mail that a client
+repeats within REPEAT_S is not sent again, and an hour has at most MAILS_AN_HOUR: the mail that follows says how many
+were left out.
+
+Source: RFC 5321 (SMTP), RFC 3207 (STARTTLS), RFC 4954 (AUTH); ToolController and EmailServiceImpl of pmq.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from email.message import EmailMessage
+from email.policy import SMTP
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from mqtrail.wire import MQError, is_loopback, visible, visible_lines
+
+from .config import Report
+
+SEND_S: Final = 30.0  # for one mail, with its connection
+WAITING_MAX: Final = 1_000
+REPEAT_S: Final = 600.0
+KEYS_MAX: Final = 10_000  # mails that are remembered, so that they are not repeated
+MAILS_AN_HOUR: Final = 100
+HOUR_S: Final = 3_600.0
+SUBJECT_LENGTH_MAX: Final = 200
+TEXT_LENGTH_MAX: Final = 20_000
+REPLY_LINES_MAX: Final = 100
+REPLY_LINE_SIZE_MAX: Final = 4_096
+ADDRESSES_MAX: Final = 100
+
+Address = Annotated[str, msgspec.Meta(pattern=r"^[!-;=?-~]+@[!-;=?-~]+$", max_length=254)]
+Addresses = Annotated[tuple[Address, ...], msgspec.Meta(max_length=ADDRESSES_MAX)]
+
+
+class MailError(MQError):
+    """A mail server did not take a mail."""
+
+
+class MailRule(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The mail server. to: who gets each mail, besides the addresses of its topic or group.
+
+    tls: starttls, tls from the start, or none. password_file: of the user; it is read for each mail. ca_file: whom to
+    trust, if the server's certificate is not of a public authority.
+    """
+
+    host: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+    sender: Address
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 587
+    tls: Literal["starttls", "tls", "none"] = "starttls"
+    user: str = ""
+    password_file: str = ""
+    ca_file: str = ""
+    to: Addresses = ()
+
+    def __post_init__(self) -> None:
+        if self.user and self.tls == "none" and not (is_loopback(self.host) or self.host == "localhost"):
+            raise ValueError(
+                "mail: found a user with tls none, expected starttls or tls: the password would be readable"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """A mail to send. key: mails with the same one are repetitions."""
+
+    to: tuple[str, ...]
+    subject: str
+    text: str
+    key: tuple[str, ...]
+
+
+class Mailer:
+    """`start`, any number of `take`, `stop`. rule: returns the mail server, as the rules name it now."""
+
+    def __init__(
+        self, rule: Callable[[], MailRule | None], report: Report, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rule = rule
+        self._report = report
+        self._clock = clock
+        self._waiting: deque[Mail] = deque()
+        self._arrived = asyncio.Event()
+        self._taken_s: dict[tuple[str, ...], float] = {}
+        self._sent_s: deque[float] = deque()
+        self._left_out = 0
+        self._sender: asyncio.Task[None] | None = None
+        self.counts: Counter[str] = Counter({"sent": 0, "failed": 0, "repeated": 0, "dropped": 0})
+        """Outcomes since the start: sent, failed (the server did not take it), repeated, dropped (too many)."""
+
+    def start(self) -> None:
+        self._sender = asyncio.create_task(self._send_all())
+
+    async def stop(self) -> None:
+        """Send nothing more. What waits is reported."""
+        if self._sender is not None:
+            self._sender.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._sender
+        if self._waiting:
+            self.counts["dropped"] += len(self._waiting)
+            self._report("mail.dropped", {"count": len(self._waiting), "found": "the door stops"})
+
+    def take(self, mail: Mail) -> None:
+        """Send a mail soon, unless it repeats one or there are too many."""
+        now_s = self._clock()
+        if now_s - self._taken_s.get(mail.key, -REPEAT_S) < REPEAT_S:
+            self.counts["repeated"] += 1
+            return
+        if len(self._taken_s) >= KEYS_MAX:
+            self._taken_s = {key: at_s for key, at_s in self._taken_s.items() if now_s - at_s < REPEAT_S}
+        while self._sent_s and now_s - self._sent_s[0] >= HOUR_S:
+            self._sent_s.popleft()
+        is_full = max(len(self._taken_s) - KEYS_MAX + 1, len(self._sent_s) - MAILS_AN_HOUR + 1) > 0
+        if is_full or len(self._waiting) >= WAITING_MAX:
+            self.counts["dropped"] += 1
+            self._left_out += 1
+            self._report("mail.dropped", {"count": 1, "found": "too many mails", "subject": mail.subject})
+            return
+        self._taken_s[mail.key] = now_s
+        self._sent_s.append(now_s)
+        self._waiting.append(mail)
+        self._arrived.set()
+
+    async def _send_all(self) -> None:
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._waiting:
+                await self._send(self._waiting.popleft())
+
+    async def _send(self, mail: Mail) -> None:
+        rule = self._rule()
+        if rule is None:  # the operator has removed it meanwhile
+            self.counts["dropped"] += 1
+            return
+        left_out, self._left_out = self._left_out, 0
+        further = f"\n\n{left_out} further mails were left out: there were too many." if left_out else ""
+        try:
+            refused = await deliver(rule, mail.to, mail.subject, mail.text + further)
+        except (OSError, MailError, ValueError, TimeoutError) as error:
+            self._left_out += left_out
+            self.counts["failed"] += 1
+            found = str(error) or f"no whole answer within {SEND_S:g} s"
+            self._report("mail.cannot_send", {"subject": mail.subject, "found": found, "server": rule.host})
+            return
+        self.counts["sent"] += 1
+        if refused:
+            self._report("mail.partly_sent", {"subject": mail.subject, "refused": refused, "server": rule.host})
+
+
+async def deliver(rule: MailRule, to: Sequence[str], subject: str, text: str) -> int:
+    """Send a mail; return how many addresses the server refused. MailError, OSError, ValueError, TimeoutError."""
+    message = EmailMessage(policy=SMTP.clone(cte_type="7bit"))
+    message["Subject"], message["From"], message["To"] = subject, rule.sender, ", ".join(to)
+    message.set_content(text.rstrip("\n") + "\n")
+    context = ssl.create_default_context(cafile=rule.ca_file or None) if rule.tls != "none" else None
+    async with asyncio.timeout(SEND_S):
+        reader, writer = await asyncio.open_connection(
+            rule.host, rule.port, ssl=context if rule.tls == "tls" else None, limit=REPLY_LINE_SIZE_MAX
+        )
+        try:
+            return await _Dialogue(reader, writer).send(rule, context, to, message.as_bytes())
+        finally:
+            writer.transport.abort()  # a hung server does not hold this
+
+
+class _Dialogue:
+    """One connection to a mail server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def send(self, rule: MailRule, context: ssl.SSLContext | None, to: Sequence[str], data: bytes) -> int:
+        await self._reply(220)
+        await self._ask("EHLO [127.0.0.1]", 250)
+        if rule.tls == "starttls":
+            await self._ask("STARTTLS", 220)
+            await self._check_nothing_more()
+            await self._writer.start_tls(_some(context), server_hostname=rule.host)
+            await self._ask("EHLO [127.0.0.1]", 250)
+        if rule.user:
+            password = Path(rule.password_file).read_text("utf-8").strip() if rule.password_file else ""
+            word = base64.b64encode(f"\0{rule.user}\0{password}".encode()).decode()
+            await self._ask(f"AUTH PLAIN {word}", 235, shown="AUTH PLAIN")
+        await self._ask(f"MAIL FROM:<{rule.sender}>", 250)
+        refused = 0
+        for address in to:
+            try:
+                await self._ask(f"RCPT TO:<{address}>", 250, 251)
+            except MailError:
+                refused += 1
+                if refused == len(to):
+                    raise
+        await self._ask("DATA", 354)
+        self._writer.write(data.replace(b"\r\n.", b"\r\n.."))  # a line with one dot would end the mail
+        await self._ask(".", 250)
+        with suppress(MailError, OSError):  # it has taken the mail
+            await self._ask("QUIT", 221)
+        return refused
+
+    async def _ask(self, line: str, *expected: int, shown: str = "") -> None:
+        self._writer.write(f"{line}\r\n".encode())
+        await self._writer.drain()
+        await self._reply(*expected, asked=shown or line)
+
+    async def _reply(self, *expected: int, asked: str = "connecting") -> None:
+        for _ in range(REPLY_LINES_MAX):
+            line = await self._reader.readline()  # ValueError: it is too long
+            if not line.endswith(b"\n"):
+                raise MailError(f"found the end of the connection after {asked[:60]!r}, expected {expected[0]}")
+            if line[3:4] != b"-":
+                break
+        else:
+            raise MailError(f"found more than {REPLY_LINES_MAX} lines of a reply, expected fewer")
+        text = visible(line.decode("utf-8", "replace").strip())
+        if text[:3] not in map(str, expected):
+            raise MailError(f"found {text[:200]!r} after {asked[:60]!r}, expected {expected[0]}")
+
+    async def _check_nothing_more(self) -> None:
+        """Check that nothing came before TLS that would be read as a reply within it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                if await self._reader.read(1):
+                    raise MailError("found a reply before TLS began, expected none: somebody may be on the line")
+
+
+def _some(context: ssl.SSLContext | None) -> ssl.SSLContext:
+    assert context is not None
+    return context
+
+
+def mail_of(kind: int, names: Sequence[str], to: Sequence[str], subject: str, content: str, key: str) -> Mail:
+    """Return the mail that a client asks for. kind: 1 a warning, 2 an error. names: of topic, group and client."""
+    level = "ERROR" if kind == 2 else "WARN"
+    line = visible(f"[{level}] {subject}")[:SUBJECT_LENGTH_MAX]
+    about = visible(", ".join(filter(None, names)))
+    text = visible_lines(content[:TEXT_LENGTH_MAX])
+    return Mail(tuple(dict.fromkeys(to)), line, f"{about}\n\n{text}", (str(kind), *names[:2], key or subject))
