@@ -24,6 +24,33 @@ def test_ids_begin_above_those_of_an_earlier_run() -> None:
     assert after.queue_of(old) is None
 
 
+def test_queues_that_a_topic_gets_or_loses_later() -> None:
+    """They are dealt after a hand-over, with the others, or taken; a group without room is counted."""
+    desk = PmqDesk(START)
+    first = desk.register("a", START)
+    desk.join("g", first, QUEUES, START)
+    desk.join("h", first, QUEUES, START)
+    desk.tick(START)
+    assert desk.groups["g"].counts == {"t": 6}
+    version = desk.groups["g"].version
+    assert desk.fit("t", 8, START) == (2, 0)
+    assert desk.groups["g"].counts == {"t": 8}
+    assert desk.groups["g"].version > version
+    for queue in desk.queues_of(desk.groups["g"], first):
+        desk.hand_over(queue.offset_id, has_moved=False)
+    desk.tick(START)
+    assert {QueueName("t", 6), QueueName("t", 7)} < owned(desk, first)
+    assert desk.owners_of(QueueName("t", 7)) == []
+    assert desk.fit("t", 8, START) == (0, 0)
+    assert desk.fit("t", GROUP_QUEUES_MAX, START) == (0, 2)
+    assert desk.fit("other", 8, START) == (0, 0)
+    lost = desk.groups["g"].queues[QueueName("t", 1)]
+    assert desk.fit("t", 0, START) == (2, 0)
+    assert [name for name in desk.groups["g"].queues if name.topic == "t"] == [QueueName("t", 0)]
+    assert (desk.group_queue(lost.offset_id), desk.groups["h"].counts) == (None, {"t": 1})
+    assert desk.groups["g"].due_ms
+
+
 def test_a_name_has_one_id() -> None:
     """A client that registers again keeps its id."""
     desk = PmqDesk(START)

@@ -26,7 +26,7 @@ from mqtrail.wire import (
 
 from ...waiting import wait_until
 from ..conftest import Door
-from .test_interface import CONSUMER, arrange, ask, commit, group_of, normal, ok, shape
+from .test_interface import CONSUMER, META, arrange, ask, commit, enter, group_of, normal, ok, shape
 
 RECORDED = """{"time":1329893381,"serverIp":"192.0.2.2",
 "broadcastConsumerGroupName":{"wg5b":"wg5b_192.0.2.2-15"},"consumerGroupNameNew":{"wg5b":"wg5b_192.0.2.2-15"},"suc":true}"""
@@ -114,6 +114,24 @@ def test_a_client_that_comes_back_continues(door: Door) -> None:
     assert door.http.get("/v1/topics/ct").status_code == 200
     assert not ask(door, f"{CONSUMER}getMessageCount", consumerGroupName=name)["suc"]
     assert "cg" in groups(door)
+
+
+def test_queues_that_a_topic_gets_later_are_consumed(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the members that are online, from the first message on, also if they are published before the group knows."""
+    monkeypatch.setattr("mqtrail.gateway.pmq.interface.LOOK_S", 0.0)
+    arrange(door, "xg", "xt", 1)
+    consumer = enter(door, "10.0.0.7|1|1", "xg", "xt")
+    assert len(normal(group_of(door, consumer, "xg"))) == 1
+    assert door.http.put("/v1/topics/xt", json={"queues": 2}).status_code == 200
+    number = ok(door, f"{META}getTopicQueueIds", topicNames=["xt"])["topicQueues"]["xt"][1]
+    message = {"body": "x", "partitionInfo": {"queueId": number}}
+    ok(door, f"{CONSUMER}publish", topicName="xt", msgs=[message])
+    for queue in normal(group_of(door, consumer, "xg")):
+        commit(door, queue, queue["lastId"], flag=1)
+    wait_until(lambda: len(normal(group_of(door, consumer, "xg"))) == 2)
+    assert pulled(door, normal(group_of(door, consumer, "xg"))[1]) == ["x"]
+    assert enter(door, "10.0.0.7|1|1", "xg", "xt") == consumer
+    assert pulled(door, normal(group_of(door, consumer, "xg"))[1]) == ["x"]
 
 
 def test_members_of_the_plain_interface(door: Door) -> None:

@@ -12,6 +12,7 @@ Source: ConsumerGroupRbService, ConsumerServiceImpl, QueueOffsetServiceImpl of p
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -57,7 +58,10 @@ class GroupQueue:
 
 @dataclass(slots=True)
 class Group:
-    """A group. rebalance_version, meta_version: as clients see them. due_ms: when queues are dealt; 0: they are."""
+    """A group. rebalance_version, meta_version: as clients see them. due_ms: when queues are dealt; 0: they are.
+
+    counts: queues of each topic, without those of failure topics.
+    """
 
     name: str
     rebalance_version: int
@@ -65,6 +69,7 @@ class Group:
     members: dict[int, None] = field(default_factory=dict)
     topics: dict[str, None] = field(default_factory=dict)
     queues: dict[QueueName, GroupQueue] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     handing_over: set[int] = field(default_factory=set)
     due_ms: int = 0
 
@@ -197,14 +202,51 @@ class PmqDesk:
         if group is None:
             group = self.groups[name] = Group(name, self._base + 1)
         group.topics |= dict.fromkeys(topics)
-        for queue, (topic, is_failure) in fresh.items():
-            made = GroupQueue(next(self._numbers), queue, topic, is_failure)
-            group.queues[queue] = made
-            self._offsets[made.offset_id] = (group, made)
-            self._groups_of.setdefault(queue, []).append(group)
+        self._add(group, fresh)
         group.members[consumer_id] = None
         consumer.groups[name] = None
         self._change(group, now_ms)
+
+    def fit(self, topic: str, count: int, now_ms: int) -> tuple[int, int]:
+        """Give the groups of a topic the queues that it got since they joined, and take those that it lost; queue 0
+        stays. Return how many groups changed, and how many have no room."""
+        changed = full = 0
+        for group in list(self._groups_of.get(QueueName(topic, 0), ())):
+            names = (QueueName(topic, number) for number in range(count))
+            fresh = [name for name in names if name not in group.queues]
+            lost = [name for name in group.queues if name.topic == topic and name.queue_id >= max(count, 1)]
+            for name in lost:
+                self._take(group, name)
+            if len(group.queues) + len(fresh) > GROUP_QUEUES_MAX or len(self._offsets) + len(fresh) > QUEUES_MAX:
+                full += 1
+                fresh = []
+            for name in fresh:
+                self.number_of(name)
+            self._add(group, dict.fromkeys(fresh, (topic, False)))
+            if fresh or lost:
+                changed += 1
+                self._change(group, now_ms)
+        return changed, full
+
+    def _take(self, group: Group, queue: QueueName) -> None:
+        """Take a queue from a group."""
+        one = group.queues.pop(queue)
+        del self._offsets[one.offset_id]
+        group.counts[one.origin_topic] -= not one.is_failure
+        left = [other for other in self._groups_of[queue] if other is not group]
+        if left:
+            self._groups_of[queue] = left
+        else:
+            del self._groups_of[queue]
+
+    def _add(self, group: Group, fresh: Mapping[QueueName, tuple[str, bool]]) -> None:
+        """Add queues to a group: origin topic, and whether it is of a failure topic."""
+        for queue, (topic, is_failure) in fresh.items():
+            made = GroupQueue(next(self._numbers), queue, topic, is_failure)
+            group.queues[queue] = made
+            group.counts[topic] += not is_failure
+            self._offsets[made.offset_id] = (group, made)
+            self._groups_of.setdefault(queue, []).append(group)
 
     def drop(self, name: str) -> None:
         """Forget a group, and the ids of its failure queues."""
@@ -213,14 +255,9 @@ class PmqDesk:
             return
         for consumer_id in group.members:
             del self._consumers[consumer_id].groups[name]
-        for queue, one in group.queues.items():
-            del self._offsets[one.offset_id]
-            left = [other for other in self._groups_of[queue] if other is not group]
-            if left:
-                self._groups_of[queue] = left
-                continue
-            del self._groups_of[queue]
-            if one.is_failure:
+        for queue, one in list(group.queues.items()):
+            self._take(group, queue)
+            if one.is_failure and queue not in self._groups_of:
                 del self._queue_names[self._queue_numbers.pop(queue)]
                 self._topic_numbers.pop(queue.topic, None)
 

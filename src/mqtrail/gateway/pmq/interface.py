@@ -43,7 +43,7 @@ from ..publishing import ANY_QUEUE, MessageSender
 from ..short_way import Operation
 from ..tracer import Tracer
 from .broker import FAILURE_TRIES, PmqBroker, failure_topic, is_broadcast, message_of, parts_of, pulled
-from .desk import EXPIRE_MS, Full, Group, GroupQueue, PmqConsumer, PmqDesk, QueueName
+from .desk import EXPIRE_MS, QUEUES_A_TICK, Full, Group, GroupQueue, PmqConsumer, PmqDesk, QueueName
 from .members import BroadcastMember, Members
 from .shapes import (
     CommitBody,
@@ -71,6 +71,8 @@ STIRRED_POLL_S: Final = 1.0  # after a change: a client starts after four polls 
 STIRRED_S: Final = 10.0  # how long polls are held short after a change
 SLEEP_MAX_MS: Final = 1_000  # pmq's own
 TICK_S: Final = 0.5
+LOOK_S: Final = 5.0  # between two looks for new queues of topics
+NOBODY: Final = Host("127.0.0.1", 0)
 FAILURE_QUEUES: Final = 2
 PULL_MAX: Final = 500  # messages of one answer
 MEMBER_LEASE_MS: Final = EXPIRE_MS + 10_000  # of a broadcast group; each heartbeat renews it
@@ -116,6 +118,7 @@ class PmqInterface:
         self._commits = asyncio.Lock()
         self._ticker: asyncio.Task[None] | None = None
         self._poll_count = 0
+        self._looked_s = time.monotonic()
         self.on_mail: Callable[[Mail], None] = lambda mail: None
         """Called with a mail that a client asks for."""
         self.operations: dict[str, Operation] = {}  # by path; `router` fills it
@@ -164,6 +167,32 @@ class PmqInterface:
             await asyncio.sleep(0 if self._desk.is_behind else TICK_S)
             if self._desk.tick(now_ms()):
                 self._wake()
+            if time.monotonic() - self._looked_s >= LOOK_S:
+                await self._look_for_queues()
+                self._looked_s = time.monotonic()
+
+    async def _look_for_queues(self) -> None:
+        """Have groups consume the queues that their topics have now, whoever changed them."""
+        broker = PmqBroker(self._caller, NOBODY)
+        counts: dict[str, set[int]] = {}  # numbers that groups know
+        looked = 0
+        for group in list(self._desk.groups.values()):
+            for topic, count in group.counts.items() if group.members else ():
+                counts.setdefault(topic, set()).add(count)
+            looked += 1 + len(group.counts)
+            if looked >= QUEUES_A_TICK:
+                looked = 0
+                await asyncio.sleep(0)
+        for topic, known in counts.items():
+            with suppress(MQError, TimeoutError, Full):  # it is looked at again
+                config = await broker.topic(topic)
+                if config is not None and known != {max(config.read_queue_nums, 1)}:
+                    changed, full = self._desk.fit(topic, config.read_queue_nums, now_ms())
+                    if full:
+                        self._config.report("pmq.no_room_for_queues", {"topic": topic, "groups": full})
+                    if changed:
+                        self._desk.tick(now_ms())
+                        self._wake()
 
     def _wake(self) -> None:
         """Answer the polls that wait."""
