@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from mqtrail.client import ClusterLag, InstanceConfig, Member, SyncAdmin
-from mqtrail.wire import RETRY_PREFIX, MQError, business_topics, is_business_group, version_text
+from mqtrail.wire import RETRY_PREFIX, MQError, business_topics, is_business_group, parse_place, version_text
 
 from .changes.setting_kinds import is_secret_setting
 from .masters import masters_of
@@ -24,7 +24,6 @@ from .operations import (
     name_servers,
     replication,
 )
-from .places import parse_place
 from .waiting import ROWS_DEFAULT, DelayedAnswer, PopsAnswer, TransactionsAnswer, delayed, pops, transactions
 
 T = TypeVar("T")

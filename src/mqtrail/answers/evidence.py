@@ -6,9 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from mqtrail.wire import MessageQueue
-
-from .places import place_text
+from mqtrail.wire import MessageQueue, place_text
 
 _PLACE: Final = re.compile(
     r"(?:message:(?P<of>[^/]+)/(?P<topic>[^/]+)/|trace:(?P<by>[^/]+)/)(?P<queue>\d{1,9})@(?P<offset>\d{1,18})(?:#(?P<record>\d{1,9}))?"

@@ -13,9 +13,7 @@ from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import Any
 
-from mqtrail.wire import MessageQueue
-
-from .places import place_text
+from mqtrail.wire import MessageQueue, place_text
 
 
 class Status(StrEnum):

@@ -13,10 +13,10 @@ from typing import Final
 
 from mqtrail.client import BrokerHalfMessages, DelayedMessage, HalfMessage, SyncAdmin
 from mqtrail.clock import now_ms
+from mqtrail.wire import place_text
 
 from .model import Scope
 from .operations import cluster_scope
-from .places import place_text
 
 ROWS_DEFAULT: Final = 100  # messages of one list of an answer
 _DUE_BOUNDS_MS: Final = (60_000, 600_000, 3_600_000, 43_200_000, 86_400_000)

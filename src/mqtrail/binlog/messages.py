@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
+from mqtrail.feed import SAFE, short_word
 from mqtrail.wire import Message
 
 from .model import (
@@ -24,8 +24,6 @@ from .model import (
     order_text,
 )
 
-KEY_LENGTH_MAX: Final = 200  # characters of a key's text; a longer one becomes its hash
-SAFE: Final = "!#$&'()*+-./:;<=>?@[]^_`{}~"  # characters that stay as they are in keys and tags
 OP, TABLE, POSITION, ROW, ORDER, GTID = (
     "BINLOG_OP",
     "BINLOG_TABLE",
@@ -68,9 +66,7 @@ def key_text(name: str, values: Row, key: tuple[str, ...]) -> str:
     """Return table and key of a row as one word: shop.orders:42, or shop.lines:42,7."""
     parts = (quote(_scalar(values[one]), safe=SAFE) for one in key)
     text = f"{quote(name, safe=SAFE)}:{','.join(parts)}"
-    if len(text) <= KEY_LENGTH_MAX:
-        return text
-    return f"{quote(name, safe=SAFE)}:sha256-{hashlib.sha256(text.encode()).hexdigest()}"
+    return short_word(text, text.encode(), f"{quote(name, safe=SAFE)}:")
 
 
 def _scalar(value: Any) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from mqtrail.client import Admin
 from mqtrail.clock import now_ms
-from mqtrail.wire import MessageQueue, MQError
+from mqtrail.feed import check_group, queue_named, queue_text
+from mqtrail.wire import MessageQueue
 
 from .kafka import KafkaConfig, KafkaTopic
 from .model import MigrateError
@@ -113,8 +113,8 @@ async def move_group(
         max(0, state.starts[str(one)] - max(committed.get(one, 0), first)) for one, first in firsts.items()
     )
     if is_applied:
-        await _check_group(admin, target_group)
-    queues = [_queue(state.target, name) for name in state.queues]
+        await check_group(admin, target_group, MigrateError)
+    queues = [queue_named(state.target, name) for name in state.queues]
     written = _written(group_file(folder, target_group))
     moves = await _moves(admin, target_group, queues, offsets, committed, written, may_rewind)
     if is_applied:
@@ -159,7 +159,7 @@ async def _moves(
 ) -> list[GroupPlace]:
     bridged = {queue for _, queue in offsets.entries}
     moves = []
-    for queue, placed in zip(queues, translated(offsets, committed, map(_name, queues)), strict=True):
+    for queue, placed in zip(queues, translated(offsets, committed, map(queue_text, queues)), strict=True):
         first, end = await admin.min_offset(queue), await admin.max_offset(queue)
         before = await admin.consumer_offset(group, queue)
         after, reason, expired = placed.offset, placed.reason, 0
@@ -188,9 +188,9 @@ async def _moves(
 
 
 async def _write(admin: Admin, group: str, moves: list[GroupPlace], topic: str) -> list[GroupPlace]:
-    wanted = {_queue(topic, one.queue): one.after for one in moves if not one.is_kept}
+    wanted = {queue_named(topic, one.queue): one.after for one in moves if not one.is_kept}
     _, failures = await admin.set_offsets(group, wanted)
-    errors = {_name(queue): str(error) for queue, error in failures.items()}
+    errors = {queue_text(queue): str(error) for queue, error in failures.items()}
     done = []
     for one in moves:
         if one.queue in errors:
@@ -208,39 +208,3 @@ def _written(path: Path) -> dict[str, int]:
     with content_of(path, writer):
         places = {str(one["queue"]): one.get("written") for one in content["queues"]} if content else {}
         return {queue: int(place) for queue, place in places.items() if place is not None}
-
-
-async def _check_group(admin: Admin, group: str) -> None:
-    """Check that the group is there and has no members."""
-    configs = await admin.group_config(group)
-    if any(one is None for one in configs.found.values()):
-        raise MigrateError(
-            f"found no group {group!r} on each broker, expected it: create it with `mqtrail group create {group}`, "
-            "then apply again"
-        )
-    found = await admin.group_connections(group)
-    count = len({one.client_id for members in found.found.values() for one in members.connection_set})
-    if count:
-        raise MigrateError(
-            f"found {count} running members of group {group!r}, expected none: they would overwrite the offsets: stop "
-            "them, apply again, then start them"
-        )
-    if found.failures:
-        name, error = next(iter(found.failures.items()))
-        raise MQError(f"could not find out whether group {group!r} has running members: {name}: {error}: try again")
-
-
-def summary_of(content: dict[str, Any]) -> str:
-    """Return a line about a saved result."""
-    queues = content["queues"]
-    failed = sum(1 for one in queues if one["error"])
-    return f"{content['source_group']} to {content['target_group']}: {len(queues)} queues, {failed} failed"
-
-
-def _queue(topic: str, name: str) -> MessageQueue:
-    broker, _, number = name.rpartition("/")
-    return MessageQueue(topic, broker, int(number))
-
-
-def _name(queue: MessageQueue) -> str:
-    return f"{queue.broker_name}/{queue.queue_id}"

@@ -14,7 +14,6 @@ topic:partition:offset is the last of the keys: a record that is sent twice has 
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import re
 from collections import Counter
@@ -23,13 +22,12 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
+from mqtrail.feed import SAFE, short_word
 from mqtrail.wire import PROPERTIES_SIZE_MAX, RESERVED_PROPERTIES, Message, MessageQueue, java_string_hash
 
 from .model import KafkaRecord, MigrateError
 
 NO_VALUE: Final = b"\0"  # the body of a record without a value: brokers refuse empty bodies
-KEY_LENGTH_MAX: Final = 200  # characters of a key; a longer one becomes its hash
-SAFE: Final = "!#$&'()*+-./:;<=>?@[]^_`{}~"  # characters that stay as they are in keys
 TOPIC, PARTITION, OFFSET, TIMESTAMP = "KAFKA_TOPIC", "KAFKA_PARTITION", "KAFKA_OFFSET", "KAFKA_TIMESTAMP"
 KEY, KEY_EMPTY, VALUE, HEADERS = "KAFKA_KEY", "KAFKA_KEY_EMPTY", "KAFKA_VALUE", "KAFKA_HEADERS"
 OWN_PREFIX: Final = "KAFKA_"
@@ -71,11 +69,7 @@ def record_id(topic: str, partition: int, offset: int) -> str:
 
 def key_word(key: bytes) -> str:
     """Return a record's key as one word: percent-encoded, or its hash if that is long."""
-    return _word(key, _encoded(key))
-
-
-def _word(key: bytes, text: str) -> str:
-    return text if len(text) <= KEY_LENGTH_MAX else f"sha256-{hashlib.sha256(key).hexdigest()}"
+    return short_word(_encoded(key), key)
 
 
 def _encoded(key: bytes) -> str:
@@ -110,7 +104,7 @@ def outbound_of(record: KafkaRecord, topic: str, rule: HeaderRule = HeaderRule.E
     keys = [place]
     if record.key:
         properties[KEY] = _encoded(record.key)
-        keys.insert(0, _word(record.key, properties[KEY]))
+        keys.insert(0, short_word(properties[KEY], record.key))
     elif record.key is not None:
         properties[KEY_EMPTY] = "true"
     if record.headers:

@@ -7,22 +7,22 @@ offsets-GROUP.json, compare.json    the last results, for the gate
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from mqtrail.net import hold_lock, is_lock_held, replace_file
+from mqtrail.feed import FolderFiles
 
 from .model import MigrateError
 
 VERSION: Final = 1
-BRIDGE, MAP, COMPARE, LOCK = "bridge.json", "offsets.jsonl", "compare.json", "lock"
+BRIDGE, MAP, COMPARE = "bridge.json", "offsets.jsonl", "compare.json"
 SKIPPED_COUNT: Final = 1_000  # records that a bridge may leave out
+FILES: Final = FolderFiles(VERSION, MigrateError, "bridge")
+read_json, save_json, content_of = FILES.read, FILES.save, FILES.content_of
+alone, is_running = FILES.alone, FILES.is_running
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,57 +73,6 @@ def read_bridge(folder: Path) -> BridgeState | None:
         return state
 
 
-def read_json(path: Path, writer: str) -> dict[str, Any] | None:
-    """Return the content of a file of this version; None: there is none. MigrateError. OSError."""
-    try:
-        found = json.loads(path.read_text("utf-8"))
-        version = found.get("version")
-    except FileNotFoundError:
-        return None
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise _damaged(path, type(error).__name__, writer) from None
-    if version != VERSION:
-        raise MigrateError(
-            f"found a file of version {version} in {str(path)!r}, expected {VERSION}: use the version of mqtrail that "
-            "wrote it, or a new --folder"
-        )
-    return dict(found)
-
-
-@contextmanager
-def content_of(path: Path, writer: str) -> Iterator[None]:
-    """Use what `read_json` returned. MigrateError: a field is missing, or has a value of another type."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError):
-        raise _damaged(path, "other fields", writer) from None
-
-
-def _damaged(path: Path, what: str, writer: str) -> MigrateError:
-    return MigrateError(
-        f"found {what} in {str(path)!r}, expected a file of {writer}: restore it, or pass another --folder"
-    )
-
-
 def save_bridge(folder: Path, state: BridgeState) -> None:
     """Replace the file, durable. OSError."""
     save_json(folder / BRIDGE, asdict(state))
-
-
-def save_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace a file, durable. OSError."""
-    replace_file(path, json.dumps({"version": VERSION} | content, indent=1).encode(), 0o644)
-
-
-def alone(folder: Path) -> AbstractContextManager[None]:
-    """Keep other bridges from the folder, which is made if it is missing. MigrateError: one has it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    taken = MigrateError(
-        f"found another bridge with the folder {str(folder)!r}, expected to be alone: stop it, or pass another --folder"
-    )
-    return hold_lock(folder / LOCK, taken)
-
-
-def is_running(folder: Path) -> bool:
-    """Return whether a bridge has the folder."""
-    return is_lock_held(folder / LOCK)

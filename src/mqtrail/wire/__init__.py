@@ -13,6 +13,7 @@ from .errors import *
 from .ids import *
 from .jobs import *
 from .moments import *
+from .places import *
 from .topics import *
 from .values import *
 from .visible import *

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from mqtrail.client import InstanceConfig
 from mqtrail.trail import Settings
+from mqtrail.wire import topic_of_place
 
 from ..changes import (
     Change,
@@ -43,7 +44,6 @@ from ..cluster import (
 )
 from ..doctor import Diagnosis
 from ..operations import BrokerAccessAnswer, NameServersAnswer, ReplicationAnswer
-from ..places import topic_of_place
 from ..sources import Sources
 from ..waiting import ROWS_DEFAULT, DelayedAnswer, PopsAnswer, TransactionsAnswer
 from .model import LOCAL, NotAllowed, Person, Right

@@ -41,9 +41,9 @@ from mqtrail.wire import (
     MQError,
     TopicConfig,
     copy_for_topic,
+    parse_place,
+    place_text,
 )
-
-from ..places import parse_place, place_text
 
 COPIED_FROM: Final = "COPIED_FROM"
 CHUNK_COUNT: Final = 256  # messages of one source queue in a round

@@ -11,9 +11,18 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 from mqtrail.client import END_MS_MAX, Gathered, QueueMove, Resent, SyncAdmin
-from mqtrail.wire import END_MS, FIRST_MS, MessageExt, MessageQueue, MQError, QueueOffsets, RequestCode, resend_target
+from mqtrail.wire import (
+    END_MS,
+    FIRST_MS,
+    MessageExt,
+    MessageQueue,
+    MQError,
+    QueueOffsets,
+    RequestCode,
+    place_text,
+    resend_target,
+)
 
-from ..places import place_text
 from .group_kinds import DeleteGroup, SetGroup
 from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, NothingToChange, Planned
 from .setting_kinds import SetBrokerSettings

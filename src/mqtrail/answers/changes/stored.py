@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from mqtrail.client import SyncAdmin
-from mqtrail.wire import MessageExt
+from mqtrail.wire import MessageExt, parse_place
 
-from ..places import parse_place
 from .model import InvalidChange
 
 

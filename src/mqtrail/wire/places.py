@@ -1,8 +1,8 @@
 """The place of a stored message as text: BROKER/TOPIC/QUEUE@OFFSET."""
 
-from __future__ import annotations
+from .values import MessageQueue
 
-from mqtrail.wire import MessageQueue
+__all__ = ["parse_place", "place_text", "topic_of_place"]
 
 
 def place_text(queue: MessageQueue, queue_offset: int) -> str:

@@ -1,0 +1,37 @@
+"""Queues by their names in files, and what must hold before a group's offsets are written."""
+
+from __future__ import annotations
+
+from mqtrail.client import Admin
+from mqtrail.wire import MessageQueue, MQError
+
+
+def queue_text(queue: MessageQueue) -> str:
+    """Return broker/queue."""
+    return f"{queue.broker_name}/{queue.queue_id}"
+
+
+def queue_named(topic: str, text: str) -> MessageQueue:
+    """Return the queue of broker/queue. ValueError."""
+    broker, _, number = text.rpartition("/")
+    return MessageQueue(topic, broker, int(number))
+
+
+async def check_group(admin: Admin, group: str, error: type[MQError]) -> None:
+    """Check that the group is there and has no members. The error, MQError."""
+    configs = await admin.group_config(group)
+    if any(one is None for one in configs.found.values()):
+        raise error(
+            f"found no group {group!r} on each broker, expected it: create it with `mqtrail group create {group}`, "
+            "then apply again"
+        )
+    found = await admin.group_connections(group)
+    count = len({one.client_id for members in found.found.values() for one in members.connection_set})
+    if count:
+        raise error(
+            f"found {count} running members of group {group!r}, expected none: they would overwrite the offsets: stop "
+            "them, apply again, then start them"
+        )
+    if found.failures:
+        name, failure = next(iter(found.failures.items()))
+        raise MQError(f"could not find out whether group {group!r} has running members: {name}: {failure}: try again")
