@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +23,10 @@ from .operate import (
 )
 from .options import ConfigFile, Json, Namesrv
 from .output import progress, show_json
+
+if TYPE_CHECKING:
+    from mqtrail.client import SyncAdmin
+    from mqtrail.wire import GroupOffsets
 
 HIDDEN = "(hidden)"
 
@@ -161,18 +166,49 @@ def cluster_stats(
 def cluster_export(
     cluster: Cluster = None, broker: Broker = None, namesrv: Namesrv = None, config: ConfigFile = None
 ) -> int:
-    """Print the topics, groups and settings of brokers as JSON."""
+    """Print the topics, groups, settings, offsets and access control of brokers as JSON. `cluster import` reads it."""
     with admin_of(load(config), namesrv) as admin, progress("querying the brokers"):
         found = admin.export(cluster=cluster, broker=broker)
+        access = {name: _access(admin, name) for name in found.found}
     value = {
         name: {
             "topics": [one.members() for _, one in sorted(made.topics.items())],
             "groups": [one.members() for _, one in sorted(made.groups.items())],
             "settings": {key: _shown(key, made.settings[key]) for key in sorted(made.settings)},
+            "offsets": _by_group(made.offsets),
+            **access[name],
         }
         for name, made in sorted(found.found.items())
     }
-    return report_answer({"brokers": value}, failures_of(found), True)
+    return report_answer({"version": 1, "brokers": value}, failures_of(found), True)
+
+
+def _by_group(offsets: Iterable[GroupOffsets]) -> dict[str, dict[str, dict[str, int]]]:
+    """Return the offsets by group, topic and number of the queue."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for one in sorted(offsets, key=lambda one: (one.group, one.topic)):
+        found.setdefault(one.group, {})[one.topic] = {str(at): offset for at, offset in sorted(one.queues.items())}
+    return found
+
+
+def _access(admin: SyncAdmin, broker: str) -> dict[str, Any]:
+    """Return users, without passwords, and policies of a broker; both None, and why, if it does not list them."""
+    from mqtrail.wire import MQError
+
+    try:
+        users, policies = admin.users(broker=broker), admin.acls(broker=broker)
+        for error in (*users.failures.values(), *policies.failures.values()):
+            raise error
+    except (MQError, OSError) as error:
+        return {"users": None, "policies": None, "access_note": str(error)}
+    return {
+        "users": [
+            {name: text for name, text in user.members().items() if name != "password"}
+            for found in users.found.values()
+            for user in found
+        ],
+        "policies": [one.members() for found in policies.found.values() for one in found],
+    }
 
 
 def cluster_ping(

@@ -267,6 +267,19 @@ def kafka_settings_text(file: Path) -> str:
     return text
 
 
+def user_passwords(file: Path) -> dict[str, str]:
+    """Return the passwords of a file with lines NAME=PASSWORD. UsageError."""
+    found = {}
+    warn_if_open_to_others(file)
+    for number, line in enumerate(_text_of(file, "password file").splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            name, equals, password = line.partition("=")
+            if not (name and equals and password):
+                raise UsageError(f"password file {file}: found no NAME=PASSWORD in line {number}, expected it")
+            found[name] = password
+    return found
+
+
 def _is_secret(key: str, value: object) -> bool:
     """Return whether a setting of SECRETS needs protection: a name does not, nor does a URL without a password."""
     return bool(value) and key != "access_key" and (key != "store_url" or has_password(str(value)))

@@ -43,11 +43,12 @@ _OF_THE_COPY: Final = frozenset(
 
 _OF_A_COMMITTED: Final = frozenset({PROPERTY_CRC32, PROPERTY_TRAN_MSG})
 """Further properties of a stored message that a sent one must not have: of its old bytes, and of its transaction."""
+_NOT_COPIED: Final = _OF_THE_COPY | _OF_A_COMMITTED
 
 
 def copy_for_topic(message: MessageExt, topic: str, properties: Mapping[str, str]) -> Message:
     """Return a copy of a stored message for another topic, due at once, with its id. properties: further ones."""
-    kept = {name: value for name, value in message.properties.items() if name not in _OF_THE_COPY | _OF_A_COMMITTED}
+    kept = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
     return Message(topic, message.body, flag=message.flag, properties=kept | dict(properties))
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from mqtrail.wire import (
     BrokerStatsData,
+    GroupOffsets,
     KvTable,
     RequestCode,
     SubscriptionGroupConfig,
@@ -44,11 +45,12 @@ class TopicRates:
 
 @dataclass(frozen=True, slots=True)
 class BrokerExport:
-    """The configuration of one broker: topics and groups by name, settings."""
+    """The configuration of one broker: topics and groups by name, settings, and the offsets of applications' groups."""
 
     topics: Mapping[str, TopicConfig]
     groups: Mapping[str, SubscriptionGroupConfig]
     settings: Mapping[str, str]
+    offsets: tuple[GroupOffsets, ...] = ()
 
 
 class AdminBrokers(AdminMessages):
@@ -122,12 +124,16 @@ class AdminBrokers(AdminMessages):
             return BrokerStatsData()  # no count: all zero
 
     async def export(self, *, cluster: str | None = None, broker: str | None = None) -> Gathered[BrokerExport]:
-        """The configuration of masters: topics, groups and settings."""
+        """The configuration of masters: topics, groups, settings and offsets."""
 
         async def export(address: str) -> BrokerExport:
             topics, groups = await self.topic_configs(address), await self.groups(address)
+            offsets = (await self.committed_offsets(address)).of_business()
             return BrokerExport(
-                topics.topic_config_table, groups.subscription_group_table, await self.broker_config(address)
+                topics.topic_config_table,
+                groups.subscription_group_table,
+                await self.broker_config(address),
+                tuple(one for one in offsets if not one.is_broadcast),
             )
 
         return await self._on_targets(cluster, broker, export)

@@ -1,0 +1,172 @@
+"""An export of one cluster, made in another: the plan, what is made, and that it can be repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqtrail.client import Admin, Message, MessageQueue, SyncAdmin
+from mqtrail.mirror import ClusterImport, ImportStep, MirrorError, read_export
+from mqtrail.testing import Embedded, embedded
+from mqtrail.wire import SubscriptionGroupConfig, TopicConfig
+from tests.cli.conftest import commands
+
+from .test_run import send
+
+
+@pytest.fixture(scope="module")
+def east() -> Iterator[Embedded]:
+    with embedded(brokers=2) as running:
+        with SyncAdmin(running.namesrv_address) as admin:
+            topic = TopicConfig("orders", 3, 3, attributes={"message.type": "FIFO"}, order=True)
+            assert admin.create_topic(topic).complete
+            assert admin.create_topic(TopicConfig("payments", 2, 2), broker="broker-b").complete
+            assert admin.create_topic(TopicConfig("uneven", 2, 2), broker="broker-a").complete
+            assert admin.create_topic(TopicConfig("uneven", 4, 4), broker="broker-b").complete
+            assert admin.create_group(SubscriptionGroupConfig("billing", retry_max_times=3)).complete
+            send(running, "orders", [(0, Message("orders", b"1")), (0, Message("orders", b"2"))])
+            admin.set_offset("billing", MessageQueue("orders", "broker-a", 0), 2)
+            assert admin.create_user("ann", "secret-of-ann", user_type="Super").complete
+            assert admin.create_user("bob", "secret-of-bob").complete
+            assert admin.update_user("bob", user_status="disable").complete
+            allowed = admin.create_acl("User:bob", ["Topic:orders"], ["Pub", "Sub"], source_ips=["10.0.0.1"])
+            assert allowed.complete
+        yield running
+
+
+@pytest.fixture
+def export(east: Embedded, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.chdir(tmp_path)
+    done = commands(capsys)("cluster", "export", "--namesrv", east.namesrv_address)
+    assert done.code == 0
+    return done.out
+
+
+def imported(
+    target: Embedded, export: str, *, apply: bool = False, change: bool = False, **options: Any
+) -> list[ImportStep]:
+    async def run() -> list[ImportStep]:
+        async with Admin(target.namesrv_address) as admin:
+            one = ClusterImport(admin, read_export(export), **options)
+            steps = await one.plan()
+            return await one.apply(steps, may_change=change) if apply else steps
+
+    return asyncio.run(run())
+
+
+def texts(steps: Sequence[ImportStep]) -> list[str]:
+    return [f"{one.action} {one.kind} {one.name} {one.broker}".rstrip() for one in steps]
+
+
+def test_as_many_brokers(export: str) -> None:
+    """Everything arrives; then all is equal. An export has no passwords."""
+    assert "secret-of" not in export
+    with embedded(brokers=2) as west:
+        planned = imported(west, export, passwords={"bob": "new"})
+        assert texts(planned) == [
+            "make topic orders broker-a",
+            "make topic orders broker-b",
+            "make topic payments broker-b",
+            "make topic uneven broker-a",
+            "make topic uneven broker-b",
+            "make group billing broker-a",
+            "make group billing broker-b",
+            "conflict user ann",
+            "make user bob",
+            "make policy User:bob Topic:orders",
+        ]
+        with SyncAdmin(west.namesrv_address) as admin:
+            assert "orders" not in admin.topics(), "a plan changes nothing"
+            done = imported(west, export, passwords={"bob": "new"}, apply=True)
+            assert [one.error for one in done] == [""] * 10
+            assert admin.create_user("ann", "new", user_type="Super").complete
+            assert {one.action for one in imported(west, export)} == {"equal"}
+            (orders, _) = admin.topic_config("orders").values()
+            assert (orders.read_queue_nums, orders.order, orders.attributes) == (3, True, {"message.type": "FIFO"})
+            (group, _) = admin.group_config("billing").values()
+            assert group is not None
+            assert group.retry_max_times == 3
+            (bob, _) = admin.user("bob").values()
+            assert bob is not None
+            assert bob.user_status == "disable"
+
+
+def test_differences(export: str) -> None:
+    """They are changed only if that is wanted; queues never become fewer."""
+    with embedded(brokers=2) as west, SyncAdmin(west.namesrv_address) as admin:
+        assert admin.create_topic(TopicConfig("orders", 2, 2)).complete
+        assert admin.create_topic(TopicConfig("payments", 4, 4)).complete
+        done = {one.name: one for one in imported(west, export, apply=True)}
+        assert (done["orders"].action, done["orders"].is_done) == ("change", False)
+        assert "readQueueNums 2 -> 3" in done["orders"].detail
+        assert done["payments"].action == "conflict"
+        assert "fewer queues would hide" in done["payments"].detail
+        again = {one.name: one for one in imported(west, export, apply=True, change=True)}
+        assert (again["orders"].action, again["orders"].is_done) == ("change", True)
+        assert {one.name: one for one in imported(west, export)}["orders"].action == "equal"
+
+
+def test_fewer_brokers(export: str) -> None:
+    """What is the same on all brokers goes to each one; what differs is a conflict."""
+    with embedded() as west:
+        steps = texts(imported(west, export, with_offsets=True))
+    assert "make topic orders broker-a" in steps
+    assert "make topic payments broker-a" in steps
+    assert "conflict topic uneven" in steps
+    assert "conflict offset billing orders/0" in steps
+
+
+def test_offsets_as_they_are(export: str) -> None:
+    """Only into queues that have so many messages."""
+    with embedded(brokers=2) as west, SyncAdmin(west.namesrv_address) as admin:
+        assert admin.create_topic(TopicConfig("orders", 3, 3)).complete
+        send(west, "orders", [(0, Message("orders", b"1"))])
+        (step,) = [one for one in imported(west, export, with_offsets=True) if one.kind == "offset"]
+        assert (step.action, "found the end 1 of the queue, expected 2" in step.detail) == ("conflict", True)
+        send(west, "orders", [(0, Message("orders", b"2"))])
+        (step,) = [one for one in imported(west, export, with_offsets=True, apply=True) if one.kind == "offset"]
+        assert (step.action, step.detail, step.is_done) == ("make", "none -> 2", True)
+        assert admin.consumer_offset("billing", MessageQueue("orders", "broker-a", 0)) == 2
+        (step,) = [one for one in imported(west, export, with_offsets=True) if one.kind == "offset"]
+        assert step.action == "equal"
+
+
+def test_command(
+    export: str, east: Embedded, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`cluster import`: plan, apply, exit codes."""
+    mqtrail = commands(capsys)
+    (tmp_path / "east.json").write_text(export)
+    (tmp_path / "passwords").write_text("# of users\nann=a\nbob=b=c\n")
+    (tmp_path / "passwords").chmod(0o600)
+    with embedded(brokers=2) as west:
+        options = ("cluster", "import", "east.json", "--namesrv", west.namesrv_address)
+        shown = mqtrail(*options)
+        assert (shown.code, "nothing was changed: pass --apply" in shown.out) == (0, True)
+        assert mqtrail(*options, "--apply").code == 1, "users have no passwords"
+        done = mqtrail(*options, "--apply", "--passwords", "passwords", "--json")
+        assert done.code == 0, done.err
+        assert json.loads(done.out)["counts"]["make"] == 3, "two users, and a policy that needs one"
+        assert "a=b" not in done.out
+        assert mqtrail(*options, "--change").code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("{", "found JSONDecodeError in the export"),
+        ("[]", "found AttributeError in the export"),
+        ('{"brokers": {"a": {"topics": 1, "groups": []}}}', "found TypeError in the export"),
+        ('{"brokers": {"a": {"topics": [{"perm": "x"}], "groups": []}}}', "found BodyError in the export"),
+        ('{"version": 2, "brokers": {}}', "found an export of version 2, expected 1"),
+        ('{"brokers": {}, "failures": {"broker-a": "no answer"}}', "found an export without broker-a"),
+    ],
+)
+def test_what_is_no_export(text: str, error: str) -> None:
+    with pytest.raises(MirrorError, match=error):
+        read_export(text)
