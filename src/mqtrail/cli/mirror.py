@@ -72,7 +72,7 @@ AcceptGroupLoss = Annotated[
 
 
 def mirror_run(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Topics, which both clusters have.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPICS", help="Topics, which both clusters have.")],
     source: Source,
     folder: Folder = FOLDER_DEFAULT,
     source_name: SourceName = "",

@@ -77,7 +77,7 @@ class MirrorSource:
         return SourceRanges(dict(sorted(found.items())), sorted(away))
 
     async def at_time(self, queue: MessageQueue, time_ms: int) -> int:
-        """Return the offset of the first message stored at or after the time, else the end. ClusterAway, MirrorError."""
+        """Return the offset of the first message stored then or later, else the end. ClusterAway, MirrorError."""
         with answers(f"topic {queue.topic!r}"):
             return await self._admin.offset_by_time(queue, time_ms)
 
