@@ -73,7 +73,6 @@ class Passed(NamedTuple):
     place: str = ""
     stored_ms: int = 0
     target: MessageQueue | None = None
-    message: Message | None = None
 
 
 class Mirror(Feed):
@@ -346,20 +345,19 @@ class Mirror(Feed):
         """Hand the messages of a part to the sender."""
         queue, name = part.queue, source_text(part.queue)
         for message in part.messages:
-            unit = self._unit(queue, name, message)
-            if unit.message is None or unit.target is None:
+            unit, copy = self._unit(queue, name, message)
+            if copy is None or unit.target is None:
                 await lanes.add(unit)
             else:
-                copy = unit.message
-                size = len(copy.body) + sum(map(len, copy.properties)) + sum(map(len, copy.properties.values()))
-                await lanes.add(unit._replace(message=None), copy, [unit.target], size)
+                size = len(copy.body) + len("".join(copy.properties)) + len("".join(copy.properties.values()))
+                await lanes.add(unit, copy, [unit.target], size)
             self._positions[queue] = unit.next_offset
         if self._positions[queue] < part.next_offset:  # there are no messages
             await lanes.add(Passed(name, part.next_offset))
             self._positions[queue] = part.next_offset
 
-    def _unit(self, queue: MessageQueue, name: str, message: MessageExt) -> Passed:
-        """Return what becomes of a message. MirrorError: it cannot be read."""
+    def _unit(self, queue: MessageQueue, name: str, message: MessageExt) -> tuple[Passed, Message | None]:
+        """Return what becomes of a message, and its copy; None: it is left out. MirrorError: it cannot be read."""
         config, offset = self.config, message.queue_offset
         place = place_text(queue, offset)
         path = path_of(message.properties)
@@ -381,8 +379,8 @@ class Mirror(Feed):
             to = self._pairs[name]
             if queue.topic in self._spread and (key := copy.properties.get(PROPERTY_SHARDING_KEY)):
                 to = by_hash(key)(self._spread[queue.topic], copy) or to
-            return Passed(name, offset + 1, "copied", place, message.store_timestamp_ms, to, copy)
-        return Passed(name, offset + 1, kind, place, message.store_timestamp_ms)
+            return Passed(name, offset + 1, "copied", place, message.store_timestamp_ms, to), copy
+        return Passed(name, offset + 1, kind, place, message.store_timestamp_ms), None
 
     # -- progress --------------------------------------------------------------------------------------------------
 
