@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,7 @@ from mqtrail.clock import now_ms
 
 from .config import Config, binlog_password, has_password, load
 from .exits import Exit, SourceUnavailable, UsageError
+from .feeds import run_feed
 from .operate import table
 from .options import ConfigFile, Json, Namesrv, duration_ms
 from .output import say, show_json
@@ -119,7 +119,7 @@ def binlog_run(
         is_once=once,
         retry_ms=retry_ms,
     )
-    found = asyncio.run(_run(wanted, settings, namesrv))
+    found = run_feed(_run(wanted, settings, namesrv))
     if json:
         show_json(_facts(found, is_running=False))
     else:

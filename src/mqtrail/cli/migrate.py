@@ -14,6 +14,7 @@ from mqtrail.clock import now_ms
 
 from .config import Config, kafka_settings_text, load
 from .exits import Exit, SourceUnavailable, UsageError
+from .feeds import run_feed
 from .operate import table
 from .options import ConfigFile, Json, Namesrv, duration_ms, moment_ms
 from .output import say, show_json, warn
@@ -134,7 +135,7 @@ def migrate_bridge(
         is_once=once,
         retry_ms=retry_ms,
     )
-    found = asyncio.run(_bridge(wanted, load(config), namesrv))
+    found = run_feed(_bridge(wanted, load(config), namesrv))
     if json:
         show_json(_facts(found, is_running=False))
     else:

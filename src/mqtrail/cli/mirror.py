@@ -15,6 +15,7 @@ from mqtrail.clock import now_ms
 
 from .config import Config, load
 from .exits import Exit, SourceUnavailable, UsageError
+from .feeds import run_feed
 from .operate import table
 from .options import ConfigFile, Json, Namesrv, duration_ms, moment_ms
 from .output import say, show_json, warn
@@ -116,7 +117,7 @@ def mirror_run(
         is_once=once,
         retry_ms=retry_ms,
     )
-    found = asyncio.run(_run(wanted, settings, namesrv))
+    found = run_feed(_run(wanted, settings, namesrv))
     if json:
         show_json(_facts(found, is_running=False))
     else:

@@ -13,6 +13,7 @@ from .controllers import ControllerError, leading_controller
 from .durable_files import replace_file, sync_folder
 from .errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
 from .file_locks import hold_lock, is_lock_held
+from .garbage import collect_rarely, collected_rarely
 from .log import Log, log_processors
 from .loops import loop_factory, stop_on_signals
 from .metrics_port import MetricsPort
@@ -66,6 +67,8 @@ __all__ = [
     "address_list",
     "bound_socket",
     "child_environment",
+    "collect_rarely",
+    "collected_rarely",
     "guard_stderr",
     "hold_lock",
     "is_lock_held",

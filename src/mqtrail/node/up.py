@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import resource
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from mqtrail.net import loop_factory, stop_on_signals
+from mqtrail.net import collect_rarely, loop_factory, stop_on_signals
 
 from .config import NodeConfig
-from .garbage import GC_THRESHOLD
 from .node import Node
 
 if TYPE_CHECKING:
@@ -72,10 +70,7 @@ async def _until_stopped(node: Running, on_ready: Callable[[Running], None]) -> 
     stop_on_signals(stopping.set)
     await node.start()
     try:
-        # Objects that exist now live until the end: exclude them from garbage collection.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(GC_THRESHOLD, 20, 20)
+        collect_rarely()
         on_ready(node)
         waits = [asyncio.create_task(stopping.wait()), asyncio.create_task(node.failed.wait())]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -8,7 +8,6 @@ The task contains passwords. It comes through a pipe because other users of the 
 """
 
 import asyncio
-import gc
 import json
 import os
 import pickle
@@ -17,10 +16,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Protocol
 
-from mqtrail.net import guard_stderr, loop_factory, stop_on_signals
+from mqtrail.net import collect_rarely, guard_stderr, loop_factory, stop_on_signals
 from mqtrail.wire import MQError
 
-from .garbage import GC_THRESHOLD
 from .report import ServerReport
 
 SIZE_BYTES = 8
@@ -84,9 +82,7 @@ async def _run(task: Task) -> int:
     server = task.server(fail)
     try:
         report = await server.start()
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(GC_THRESHOLD, 20, 20)
+        collect_rarely()
         _report({"event": "ready", **asdict(report)})
         os.set_blocking(0, False)
         loop.add_reader(0, _stop_without_parent, ending)
