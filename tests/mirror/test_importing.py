@@ -18,6 +18,8 @@ from tests.cli.conftest import commands
 
 from .test_run import send
 
+RATE = {"mqtrail.pull.rate.max": "100"}
+
 
 @pytest.fixture(scope="module")
 def east() -> Iterator[Embedded]:
@@ -28,7 +30,7 @@ def east() -> Iterator[Embedded]:
             assert admin.create_topic(TopicConfig("payments", 2, 2), broker="broker-b").complete
             assert admin.create_topic(TopicConfig("uneven", 2, 2), broker="broker-a").complete
             assert admin.create_topic(TopicConfig("uneven", 4, 4), broker="broker-b").complete
-            assert admin.create_group(SubscriptionGroupConfig("billing", retry_max_times=3)).complete
+            assert admin.create_group(SubscriptionGroupConfig("billing", retry_max_times=3, attributes=RATE)).complete
             send(running, "orders", [(0, Message("orders", b"1")), (0, Message("orders", b"2"))])
             admin.set_offset("billing", MessageQueue("orders", "broker-a", 0), 2)
             assert admin.create_user("ann", "secret-of-ann", user_type="Super").complete
@@ -90,7 +92,7 @@ def test_as_many_brokers(export: str) -> None:
             assert (orders.read_queue_nums, orders.order, orders.attributes) == (3, True, {"message.type": "FIFO"})
             (group, _) = admin.group_config("billing").values()
             assert group is not None
-            assert group.retry_max_times == 3
+            assert (group.retry_max_times, group.attributes) == (3, RATE)
             (bob, _) = admin.user("bob").values()
             assert bob is not None
             assert bob.user_status == "disable"

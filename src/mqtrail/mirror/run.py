@@ -34,6 +34,7 @@ log = Log()
 PRODUCER_GROUP: Final = "mqtrail-mirror"
 ENDS_S: Final = 1.0  # between two questions for the ends of the source, while there is something to read
 POLL_S: Final = 0.2  # the same, while there is nothing
+ASKING_SHARE: Final = 4  # of both: at least so many times as long as the answers took, with many topics
 LOOK_COUNT: Final = 65_536  # messages of a queue of the target that a run reads to find copies of a killed one
 FOUND_COUNT: Final = 16_384  # copies of a source queue that it may find: more than are ever on their way
 TAIL_COUNT: Final = 256  # last messages of a queue of the target that a new mirror looks at
@@ -302,17 +303,19 @@ class Mirror(Feed):
             await check_apart(admin, target, self.config)
             await self._begin(source, target)
         while not self._stopping.is_set():
+            asked_s = time.monotonic()
             ranges = await source.ranges(list(self.config.topics))
             self._progress_s = time.monotonic()
+            rest_s = ASKING_SHARE * (self._progress_s - asked_s)
             await self._see(source, ranges)
             ends = self._ends(ranges)
             if all(self._positions[queue] >= end for queue, end in ends.items()):
                 if self._goal is not None:
                     self._check_goal(ranges)
                     break
-                await self._pause(POLL_S)
+                await self._pause(max(POLL_S, rest_s))
                 continue
-            until_s = time.monotonic() + ENDS_S
+            until_s = time.monotonic() + max(ENDS_S, rest_s)
             positions = {queue: self._positions[queue] for queue in ends}
             async with aclosing(source.read(positions, ends)) as parts:
                 async for part in parts:
