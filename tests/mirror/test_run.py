@@ -9,8 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from mqtrail.client import InstanceConfig, Message, MessageExt, MessageQueue, ProducerConfig, SyncAdmin, SyncProducer
-from mqtrail.mirror import Mirror, MirrorConfig, MirrorError, MirrorState, origin_of, read_mirror
+from mqtrail.client import (
+    Admin,
+    InstanceConfig,
+    Message,
+    MessageExt,
+    MessageQueue,
+    ProducerConfig,
+    SyncAdmin,
+    SyncProducer,
+)
+from mqtrail.mirror import ClusterAway, Mirror, MirrorConfig, MirrorError, MirrorState, origin_of, read_mirror
+from mqtrail.mirror.source import MirrorSource, QueuePart
 from mqtrail.mirror.state import FILES, save_mirror
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import PROPERTY_SHARDING_KEY, TopicConfig
@@ -278,8 +288,6 @@ def test_lost_messages(
     known = read_mirror(tmp_path)
     assert known is not None
     send(east, topic, numbered(topic, 6, first=6))
-    from mqtrail.mirror.source import MirrorSource
-
     plain = MirrorSource.ranges
 
     async def later(self: MirrorSource, topics: list[str]):  # type: ignore[no-untyped-def]
@@ -302,3 +310,43 @@ def test_a_source_that_is_away(topic: str, east: Embedded, west: Embedded, tmp_p
     config = configured(east, tmp_path, topic)
     assert "no progress for 0 s: check that the source runs" in refused(replace(config, namesrv="127.0.0.1:9"), west)
     assert run(config, west).counts == {"copied": 2}
+
+
+def test_pulls_that_fail_each_time(
+    topic: str, east: Embedded, west: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That the source answers other questions is no progress."""
+    create(east, topic)
+    create(west, topic)
+    send(east, topic, numbered(topic, 2))
+
+    async def pull(self: MirrorSource, queue: MessageQueue, offset: int, end: int) -> QueuePart:
+        raise ClusterAway("a pull failed")
+
+    async def ended() -> None:
+        async with asyncio.timeout(20):
+            config = replace(configured(east, tmp_path, topic), retry_ms=50)
+            await Mirror(config, west.namesrv_address, ProducerConfig()).run()
+
+    monkeypatch.setattr(MirrorSource, "_pull", pull)
+    with pytest.raises(MirrorError, match="a pull failed; no progress for 0 s"):
+        asyncio.run(ended())
+
+
+def test_large_bodies(
+    topic: str, east: Embedded, west: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a pull expands to is bounded; what is beyond is pulled again."""
+    create(east, topic, 1)
+    create(west, topic, 1)
+    send(east, topic, [(0, Message(topic, b"%d" % number * 8_000)) for number in range(5)])
+    monkeypatch.setattr("mqtrail.mirror.source.EXPANDED_SIZE", 17_000)
+
+    async def counts() -> list[int]:
+        async with Admin(east.namesrv_address) as admin:
+            queue = MessageQueue(topic, "broker-a", 0)
+            return [len(part.messages) async for part in MirrorSource(admin).read({queue: 0}, {queue: 5})]
+
+    assert asyncio.run(counts()) == [2, 2, 1]
+    assert run(configured(east, tmp_path, topic), west).counts == {"copied": 5}
+    assert bodies(west, topic) == bodies(east, topic)

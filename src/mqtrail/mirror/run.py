@@ -245,11 +245,11 @@ class Mirror(Feed):
                 start = first if queue.topic in known else await self._start_of(source, queue, first, end)
                 state.starts[name] = state.next_offsets[name] = start
             offset = self._positions.setdefault(queue, state.next_offsets[name])
-            if end < offset:
-                raise MirrorError(
+            if end < offset:  # also a replica that lags, until its master is back
+                raise ClusterAway(
                     f"found the end {end} of queue {name} of the source, expected {offset} or more, where the mirror "
-                    "is: the target is ahead of its source. The topic was created anew, or the broker lost messages: "
-                    "begin again with an empty target and a new --folder"
+                    "is: the target is ahead of its source. If no replica lags, the topic was created anew, or the "
+                    "broker lost messages: begin again with an empty target and a new --folder"
                 )
             if first > offset:
                 self._lose(queue, offset, first)
@@ -305,14 +305,14 @@ class Mirror(Feed):
         while not self._stopping.is_set():
             asked_s = time.monotonic()
             ranges = await source.ranges(list(self.config.topics))
-            self._progress_s = time.monotonic()
-            rest_s = ASKING_SHARE * (self._progress_s - asked_s)
+            rest_s = ASKING_SHARE * (time.monotonic() - asked_s)
             await self._see(source, ranges)
             ends = self._ends(ranges)
             if all(self._positions[queue] >= end for queue, end in ends.items()):
                 if self._goal is not None:
                     self._check_goal(ranges)
                     break
+                self._progress_s = time.monotonic()  # there is nothing to read; while there is, answers are none
                 await self._pause(max(POLL_S, rest_s))
                 continue
             until_s = time.monotonic() + max(ENDS_S, rest_s)

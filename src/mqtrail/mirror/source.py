@@ -13,6 +13,7 @@ from mqtrail.wire import MQError, Refusal
 from .model import ClusterAway, MirrorError
 
 READERS: Final = 8  # pulls under way or not yet taken, each of at most PULL_COUNT messages
+EXPANDED_SIZE: Final = 8 * 1024 * 1024  # bytes of decompressed bodies of one pull; the first body may be larger
 PULL_COUNT: Final = 256  # messages of one pull; Apache's brokers return 32, or 8 from disk
 
 
@@ -114,11 +115,14 @@ class MirrorSource:
     async def _pull(self, queue: MessageQueue, offset: int, end: int) -> QueuePart:
         with answers(f"topic {queue.topic!r}"):
             result = await self._admin.pull(queue, offset, min(PULL_COUNT, end - offset))
-            messages = [one for one in result.open(queue, offset) if offset <= one.queue_offset < end]
+            opened = list(result.open(queue, offset, expanded_size_max=EXPANDED_SIZE))
+        is_whole = len(opened) == len(result.records)  # else the others are pulled again
+        next_offset = result.next_offset if is_whole else opened[-1].queue_offset + 1
         is_moved = result.status is PullStatus.OFFSET_MOVED  # the queue lost messages since its range was read
-        if is_moved or result.next_offset <= offset or (messages and messages[-1].queue_offset >= result.next_offset):
+        if is_moved or next_offset <= offset:
             raise ClusterAway(
                 f"found {result.status} and the next offset {result.next_offset} for a pull at {offset} of {queue}, "
                 f"expected messages up to {end}"
             )
-        return QueuePart(queue, messages, min(end, result.next_offset))
+        messages = [one for one in opened if one.queue_offset < end]
+        return QueuePart(queue, messages, min(end, next_offset))
