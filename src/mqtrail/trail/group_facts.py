@@ -14,7 +14,7 @@ from __future__ import annotations
 from .kinds import POP_KINDS, business_group, quoted
 from .packing import packed, padded
 from .pops import COPIES_OF_GROUPS, pops_stage
-from .repeats import PUT_BACK_RETRY, SUSPENDED_RETRY
+from .repeats import PUT_BACK_RETRY, SUSPENDED_RETRY, group_places_stage
 from .stages import Stage
 
 
@@ -29,12 +29,13 @@ def hand_over_stages() -> list[Stage]:
 
 
 def group_stages() -> list[Stage]:
-    """group_facts."""
+    """group_places, group_facts."""
     return [
+        group_places_stage(),
         Stage(
             "group_facts",
             _group_facts(),
-            ("rounds", "group_copies", "messages", "topic_groups", "offsets_at", "carriers"),
+            ("rounds", "group_copies", "messages", "topic_groups", "offsets_at", "group_places", "carriers"),
         ),
     ]
 
@@ -216,6 +217,11 @@ SELECT cluster, msg_id, group_name, {folded} FROM (
     LEFT JOIN offsets_at o ON m.cluster = o.cluster AND g.group_name = o.group_name AND m.topic = o.topic
       AND m.broker_name = o.broker_name AND m.queue_id = o.queue_id
     WHERE (m.offered_to_ms > g.since_ms OR {_EXPECTED} OR g.reads_back = 1 AND o.first_offset > m.queue_offset)
-      AND g.message_model <> 'BROADCASTING') AS expected_groups
+      AND g.message_model <> 'BROADCASTING'
+    UNION ALL
+    SELECT p.cluster, p.msg_id, p.group_name, p.topic, p.known_ms, 2 - p.expects
+    FROM group_places p JOIN topic_groups g ON p.cluster = g.cluster AND p.topic = g.topic
+      AND p.group_name = g.group_name
+    WHERE p.is_other = 1 AND p.expects > 0 AND g.message_model <> 'BROADCASTING') AS expected_groups
   UNION ALL SELECT cluster, msg_id, group_name, {columns(5)} FROM carriers WHERE {business_group()}) AS facts
 GROUP BY cluster, msg_id, group_name"""

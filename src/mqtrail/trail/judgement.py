@@ -47,7 +47,7 @@ def group_losses_stage() -> Stage:
 
 
 _OF_MESSAGES = (
-    "group_facts", "messages", "filters", "unread_hits", "overtakings", "pops_known", "dead_letters",
+    "group_facts", "messages", "group_places", "filters", "unread_hits", "overtakings", "pops_known", "dead_letters",
 )  # fmt: skip
 _OF_GROUPS = (
     "topic_groups", "group_orders", "offsets_at", "group_clients", "offset_samples", "live_clients", "hung_limits",
@@ -82,7 +82,14 @@ dead; without copies those with attempts before them answer the others."""
 _FIRST_REPORTED = "CASE WHEN reported_counts = 1 THEN first_reported END"
 _FIRST_SUCCESS = f"least(coalesce(first_sure, {_FIRST_REPORTED}), coalesce({_FIRST_REPORTED}, first_sure))"
 
-_READY_MS = "coalesce(CASE WHEN g.retry_place_times = g.times_max THEN g.retry_place_ms END, m.visible_ms, 0)"
+_OTHER = "e.is_other = 1"
+_TOPIC, _VISIBLE_MS, _BROKER, _QUEUE, _OFFSET = (
+    f"CASE WHEN {_OTHER} THEN e.{name} ELSE m.{name} END"
+    for name in ("topic", "visible_ms", "broker_name", "queue_id", "queue_offset")
+)
+"""SQL: the place of the message for a group: in another topic if it reads only that (`repeats`)."""
+_SENT, _OFFERED = (f"coalesce(e.{name}, m.{name})" for name in ("sent_count", "offered_count"))
+_READY_MS = f"coalesce(CASE WHEN g.retry_place_times = g.times_max THEN g.retry_place_ms END, {_VISIBLE_MS}, 0)"
 _OPEN_MS = f"""CASE WHEN g.open_start_ms IS NOT NULL
         THEN least(greatest(g.open_start_ms, {_READY_MS}), coalesce(g.open_seen_ms, g.open_start_ms)) END"""
 """SQL: when the last hand-over without an end began. The clock of its client can be wrong, so brokers' clocks bound it:
@@ -106,16 +113,16 @@ FROM (
     CASE WHEN consume_type = '' AND reported_count > 0 AND sure_count = 0 AND reported_cost = 0 AND passed_now = 0
       AND now_ms >= last_end_ms + {LITE_AFTER_MS} THEN 1 ELSE 0 END AS maybe_lite
   FROM (
-    SELECT g.*, m.publish_hour AS publish_hour, m.topic AS message_topic, m.send_start_ms AS send_start_ms,
-      m.acked_ms AS acked_ms, m.stored_ms AS stored_ms, m.visible_ms AS visible_ms, m.born_ms AS born_ms,
-      m.broker_name AS broker_name, m.queue_id AS queue_id, m.queue_offset AS queue_offset,
+    SELECT g.*, m.publish_hour AS publish_hour, {_TOPIC} AS message_topic, m.send_start_ms AS send_start_ms,
+      m.acked_ms AS acked_ms, m.stored_ms AS stored_ms, {_VISIBLE_MS} AS visible_ms, m.born_ms AS born_ms,
+      {_BROKER} AS broker_name, {_QUEUE} AS queue_id, {_OFFSET} AS queue_offset,
       m.waits AS waits, m.due_ms AS due_ms, m.scanned AS scanned,
       CASE WHEN {UNDECIDED} THEN 1 ELSE 0 END AS undecided, m.item_count AS sent_items,
       m.copy_count AS copy_count, greatest(m.acked, m.degraded) AS acked,
-      m.trace_off AS trace_off, m.sent_count AS sent_count,
+      m.trace_off AS trace_off, {_SENT} AS sent_count,
       m.put_back_count + g.put_back_retries AS put_back_count,
-      greatest(m.offered_count, m.sent_count) + g.put_back_retries AS offered_count,
-      CASE WHEN m.stored_ms IS NOT NULL THEN m.sent_count END AS sent_max,
+      greatest({_OFFERED}, {_SENT}) + g.put_back_retries AS offered_count,
+      CASE WHEN m.stored_ms IS NOT NULL THEN {_SENT} END AS sent_max,
       CASE WHEN m.stored_ms IS NOT NULL OR (m.has_send = 1 AND m.item_count = 1) THEN 1 ELSE 0 END AS is_single,
       CASE WHEN coalesce(t.message_model, '') <> '' THEN t.message_model WHEN g.copy_times > 0 OR g.times_max > 0
         OR p.pop_ms IS NOT NULL THEN 'CLUSTERING' ELSE '' END AS message_model,
@@ -123,8 +130,8 @@ FROM (
       CASE WHEN {_OF_DEAD_LETTER} THEN g.times_min ELSE 0 END AS base_times,
       CASE WHEN coalesce(t.message_model, '') <> '' THEN 1 ELSE 0 END AS is_reader,
       o.now_ms AS now_ms, o.now_offset AS now_offset, o.then_ms AS then_ms,
-      CASE WHEN o.now_offset > m.queue_offset THEN 1 ELSE 0 END AS passed_now,
-      CASE WHEN o.then_offset > m.queue_offset AND o.now_offset > m.queue_offset THEN 1 ELSE 0 END AS passed_then,
+      CASE WHEN o.now_offset > {_OFFSET} THEN 1 ELSE 0 END AS passed_now,
+      CASE WHEN o.then_offset > {_OFFSET} AND o.now_offset > {_OFFSET} THEN 1 ELSE 0 END AS passed_then,
       r.now_ms AS retry_now_ms, r.then_ms AS retry_then_ms,
       CASE WHEN r.now_offset > g.retry_offset THEN 1 ELSE 0 END AS retry_passed_now,
       CASE WHEN r.then_offset > g.retry_offset AND r.now_offset > g.retry_offset THEN 1 ELSE 0 END AS retry_passed_then,
@@ -150,11 +157,12 @@ FROM (
         coalesce({part("last_open", 4)}, {part("last_hand_over", 5)}, '') AS open_host
       FROM group_facts) g
     JOIN messages m ON g.cluster = m.cluster AND g.msg_id = m.msg_id
-    LEFT JOIN topic_groups t ON m.cluster = t.cluster AND m.topic = t.topic AND g.group_name = t.group_name
-    LEFT JOIN offsets_at o ON m.cluster = o.cluster AND g.group_name = o.group_name AND m.topic = o.topic
-      AND m.broker_name = o.broker_name AND m.queue_id = o.queue_id
+    LEFT JOIN group_places e ON g.cluster = e.cluster AND g.msg_id = e.msg_id AND g.group_name = e.group_name
+    LEFT JOIN topic_groups t ON m.cluster = t.cluster AND {_TOPIC} = t.topic AND g.group_name = t.group_name
+    LEFT JOIN offsets_at o ON m.cluster = o.cluster AND g.group_name = o.group_name AND {_TOPIC} = o.topic
+      AND {_BROKER} = o.broker_name AND {_QUEUE} = o.queue_id
     LEFT JOIN offsets_at r ON g.cluster = r.cluster AND g.group_name = r.group_name
-      AND r.topic = {retry_topic("g.group_name", "g.retry_pop", "m.topic")}
+      AND r.topic = {retry_topic("g.group_name", "g.retry_pop", _TOPIC)}
       AND g.retry_broker = r.broker_name AND g.retry_queue = r.queue_id
     LEFT JOIN group_orders q ON g.cluster = q.cluster AND g.group_name = q.group_name
     LEFT JOIN group_clients c ON g.cluster = c.cluster AND g.group_name = c.group_name
@@ -163,6 +171,7 @@ FROM (
       WHEN g.open_client <> '' THEN g.open_client
       ELSE 'ip:' || {ip("g.open_host")} END
     LEFT JOIN filters f ON g.cluster = f.cluster AND g.msg_id = f.msg_id AND g.group_name = f.group_name
+      AND {_TOPIC} = f.topic
     LEFT JOIN hung_limits h ON g.cluster = h.cluster AND g.group_name = h.group_name
     LEFT JOIN group_limits a ON g.cluster = a.cluster AND g.group_name = a.group_name
     LEFT JOIN traced_groups k ON g.cluster = k.cluster AND g.group_name = k.group_name

@@ -148,6 +148,7 @@ _NOTES = (
     ("copy_loss IS NOT NULL", _COPY_LOSS),
     ("loss IS NOT NULL", named(LOSS_NAME, from_ms="loss_from_ms", to_ms=LOSS_TO_MS,
                                 count="nullif(loss_count, 0)")),
+    ("stored_in <> ''", "substr(stored_in, 2)"),
     (f"{_UNCERTAIN} AND stored_ms IS NOT NULL", named("'FOUND'", stored_ms="stored_ms")),
     ("earlier_id <> ''", named(f"'{SENT_BEFORE_REASON}'", msg_id="earlier_id", stored_ms="earlier_ms")),
 )  # fmt: skip

@@ -143,7 +143,8 @@ def _of_message(as_of_ms: int, settings: Settings) -> dict[str, str]:
         "retry_queue": "NULL",
         "retry_offset": "NULL",
         "holder": "''",
-        "sample_ms": f"CASE WHEN {AWAITS_SAMPLE} THEN offered_to_ms END",
+        "broker_name": "sampled_broker",
+        "sample_ms": f"CASE WHEN {AWAITS_SAMPLE} THEN copies_to_ms END",
         "look_ms": _next(
             as_of_ms,
             f"CASE WHEN {has_code('message_codes', 'SCHEDULED')} THEN due_ms END",
