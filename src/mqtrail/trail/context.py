@@ -40,6 +40,11 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
             _vanished(as_of_ms, settings),
             ("client_states", "group_clients", "clients", "client_records"),
         ),
+        Stage(
+            "group_members",
+            _group_members(settings),
+            ("client_states", "group_clients", "vanished_clients", "client_records"),
+        ),
         Stage("group_orders", group_orders_sql("clients", as_of_ms), ("clients",)),
         filter_runs_stage(settings),
         Stage("scanned_topics", _scanned_topics(as_of_ms), ("queue_ranges", "samples")),
@@ -194,6 +199,25 @@ FROM (SELECT *, min(sampled_ms) OVER (PARTITION BY cluster, group_name ORDER BY 
 WHERE client_id <> '' AND NOT EXISTS (SELECT 1 FROM client_records r WHERE r.record_type = 'TraceEnd'
   AND r.cluster = followed.cluster AND r.group_name = followed.group_name AND r.client_id = followed.client_id
   AND r.trace_store_ms BETWEEN at_ms - {pause_ms} AND at_ms + {pause_ms + settings.trace_delay_ms})"""
+
+
+def _group_members(settings: Settings) -> str:
+    """The clients of each group, from the first sample with each to the first one without it. A client whose last
+    record shows its orderly end is left out: it traces.
+    """
+    return f"""
+SELECT s.cluster AS cluster, s.group_name AS group_name, s.client_id AS client_id, s.host AS host, s.from_ms AS from_ms,
+    CASE WHEN s.last_ms = g.clients_sampled_ms THEN {NO_END}
+      ELSE coalesce(v.to_ms, s.last_ms + {settings.sample_pause_ms_max}) END AS to_ms
+FROM (SELECT cluster, group_name, client_id, max({ip("client_host")}) AS host, min(sampled_ms) AS from_ms,
+    max(sampled_ms) AS last_ms
+  FROM client_states WHERE client_id <> '' GROUP BY cluster, group_name, client_id) s
+JOIN group_clients g ON s.cluster = g.cluster AND s.group_name = g.group_name
+LEFT JOIN (SELECT cluster, group_name, client_id, max(to_ms) AS to_ms FROM vanished_clients
+  GROUP BY cluster, group_name, client_id) v
+  ON s.cluster = v.cluster AND s.group_name = v.group_name AND s.client_id = v.client_id
+ANTI JOIN (SELECT * FROM client_records WHERE record_type = 'TraceEnd') r
+  ON s.cluster = r.cluster AND s.group_name = r.group_name AND s.client_id = r.client_id"""
 
 
 def _scanned_topics(as_of_ms: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .context import NOT_IN_ORDER, ip
 from .ends import UNDECIDED
-from .evidence import CLIENT_VANISHED, OF_MESSAGES
+from .evidence import CLIENT_NOT_TRACED, CLIENT_VANISHED, OF_MESSAGES
 from .kinds import quoted
 from .overtaking import REASON as OVERTAKEN_REASON
 from .packing import number_at, packed, padded, part
@@ -37,12 +37,21 @@ def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
 
 
 def group_losses_stage() -> Stage:
-    """Losses that can concern a group: losses of its known clients, unread ranges of the trace topic, and clients that
-    vanished, if the group is traced. host: the address of one that vanished."""
+    """Losses that can concern a group: losses of its known clients, unread ranges of the trace topic, and, if the group
+    is traced, clients that vanished, and times in which it had clients without any record. host: the address of one
+    that vanished."""
     return Stage(
         "group_losses",
         _GROUP_LOSSES,
-        ("widest_losses", "live_clients", "handed_clients", "topic_groups", "traced_groups", "vanished_clients"),
+        (
+            "widest_losses",
+            "live_clients",
+            "handed_clients",
+            "topic_groups",
+            "traced_groups",
+            "vanished_clients",
+            "group_members",
+        ),
     )
 
 
@@ -300,15 +309,25 @@ FROM widest_losses l JOIN (SELECT DISTINCT cluster, group_name FROM topic_groups
 WHERE l.client_id = '' AND l.host <> '{OF_MESSAGES}'
 UNION ALL
 SELECT v.cluster, v.group_name, v.client_id, v.from_ms, v.to_ms, NULL, '{CLIENT_VANISHED}', v.host
-FROM vanished_clients v JOIN traced_groups g ON v.cluster = g.cluster AND v.group_name = g.group_name"""
+FROM vanished_clients v JOIN traced_groups g ON v.cluster = g.cluster AND v.group_name = g.group_name
+UNION ALL
+SELECT cluster, group_name, '', min(from_ms), max(to_ms), NULL, '{CLIENT_NOT_TRACED}', ''
+FROM (SELECT *, count(*) FILTER (is_first) OVER (PARTITION BY cluster, group_name ORDER BY from_ms, client_id) AS island
+  FROM (SELECT m.*, coalesce(from_ms > max(to_ms) OVER (PARTITION BY m.cluster, m.group_name ORDER BY from_ms, client_id
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true) AS is_first
+    FROM group_members m SEMI JOIN traced_groups g ON m.cluster = g.cluster AND m.group_name = g.group_name
+    ANTI JOIN handed_clients h ON m.cluster = h.cluster AND m.group_name = h.group_name
+      AND h.client_id IN (m.client_id, 'ip:' || m.host)) AS silent) AS islands
+GROUP BY cluster, group_name, island"""
 
 
 def _loss_hits(as_of_ms: int, settings: Settings) -> str:
     """The latest loss that may explain the missing records of a group; otherwise the first client that vanished.
 
     Every open state claims that a record does not exist. It may be lost, or among records that will be read later. A
-    message that was removed or passed may have been handed over at any time before. `loss` begins with 1 if it is
-    known that something is lost. It is the first client, because those that vanish later change no verdict then.
+    message that was removed or passed may have been handed over at any time before. A client without any record may
+    not trace at all. `loss` begins with 1 if it is known that something is lost. Of clients that vanished it is the
+    first one, because those that vanish later change no verdict then.
 
     A hand-over whose record arrived can be the second one of its copy, if the copy waited for it and a client vanished
     meanwhile. Then `loss` begins with 2: it says nothing against the state.
@@ -325,6 +344,7 @@ def _loss_hits(as_of_ms: int, settings: Settings) -> str:
     return f"""
 WITH {_claims(as_of_ms, settings)}
 vanished AS (SELECT * FROM group_losses WHERE reason = '{CLIENT_VANISHED}'),
+silent AS (SELECT * FROM group_losses WHERE reason = '{CLIENT_NOT_TRACED}'),
 firsts AS (
   SELECT *, min(vanish) OVER (PARTITION BY cluster, group_name ORDER BY handed_from_ms DESC) AS first FROM (
     SELECT c.cluster, c.msg_id, c.group_name, c.handed_from_ms, c.handed_to_ms, NULL AS vanish FROM claims c
@@ -336,12 +356,16 @@ firsts AS (
 {_second_hand_overs(settings)}
 SELECT cluster, msg_id, group_name, coalesce(max(hit) FILTER (hit LIKE '1%'), min(hit)) AS loss FROM (
   {found}, {hit("1", "l")} AS hit FROM claims c JOIN group_losses l ON {same}
-    AND l.to_ms >= c.begin_ms AND l.from_ms <= c.end_ms AND l.reason <> '{CLIENT_VANISHED}'
+    AND l.to_ms >= c.begin_ms AND l.from_ms <= c.end_ms AND l.reason NOT IN ('{CLIENT_VANISHED}', '{CLIENT_NOT_TRACED}')
     AND (l.client_id = '' OR c.runs = 0 OR c.open_client = '' OR l.client_id = c.open_client)
   UNION ALL
   {found}, {hit("0", "l")} FROM claims c JOIN vanished l ON {same} AND l.to_ms >= c.begin_ms
     AND CASE WHEN c.open_client <> '' THEN c.open_client = l.client_id ELSE c.open_ip = l.host END
   WHERE c.runs = 1
+  UNION ALL
+  {found}, {hit("0", "l")} FROM claims c JOIN silent l ON {same} AND l.to_ms >= c.handed_from_ms
+    AND l.from_ms <= c.handed_to_ms
+  WHERE c.runs = 0 AND c.handed_from_ms <= c.handed_to_ms
   UNION ALL
   {found}, {hit("0", "c.first", CLIENT_VANISHED)} FROM firsts c WHERE c.first.from_ms <= c.handed_to_ms
   UNION ALL
