@@ -192,6 +192,11 @@ HISTORIES = (
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("CLIENTS_NOT_SAMPLED",)),
     History("samples are old").pub().stored().scanned().group(CLIENT, offset=7, time=120)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("STATE_STALE",)),
+    History("offsets of its broker are old, those of another one are not").pub().stored().scanned()
+    .group(CLIENT, offset=None).offset(7, -60).offset(7, 120)
+    .sampled("group_offsets", AS_OF - 1, group_name=GROUP, topic=TOPIC, broker_name="broker-b", queue_id=0,
+             consumer_offset=3)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("STATE_STALE",)),
     History("handed over, trace on its way").pub().stored().scanned().group(CLIENT, offset=7).offset(8)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_PENDING",)),
     History("the offset was moved back").pub().stored().scanned().group(CLIENT, offset=7).offset(8, 100)

@@ -31,7 +31,7 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         *sample_stages(as_of_ms, horizon),
         Stage("committed", _committed(as_of_ms), ("offset_states", "client_records")),
         Stage("offsets_at", _offsets_at(horizon), ("committed",)),
-        Stage("offset_samples", _OFFSET_SAMPLES, ("offset_states",)),
+        Stage("offset_samples", _OFFSET_SAMPLES, ("offset_states", "question_times")),
         Stage("client_samples", _CLIENT_SAMPLES, ("client_states",)),
         Stage("group_clients", _GROUP_CLIENTS, ("client_states", "client_samples")),
         Stage("live_clients", _live_clients(), ("client_states", "client_samples")),
@@ -140,8 +140,12 @@ FROM (SELECT cluster, group_name, topic, broker_name, queue_id, max({latest}) AS
   FROM committed GROUP BY cluster, group_name, topic, broker_name, queue_id) AS packed_offsets"""
 
 
-# Time of the last sample of the cluster's offsets.
-_OFFSET_SAMPLES = "SELECT cluster, max(sampled_ms) AS offsets_sampled_ms FROM offset_states GROUP BY cluster"
+# Time of the last sample of the offsets of each broker.
+_OFFSET_SAMPLES = """
+SELECT cluster, broker_name, max(sampled_ms) AS offsets_sampled_ms
+FROM (SELECT cluster, broker_name, sampled_ms FROM offset_states
+  UNION ALL SELECT cluster, broker_name, now_ms FROM question_times WHERE what = 'OFFSETS' AND now_ms IS NOT NULL) AS s
+GROUP BY cluster, broker_name"""
 
 # The latest sample of each group's clients.
 _CLIENT_SAMPLES = """

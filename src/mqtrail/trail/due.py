@@ -173,10 +173,11 @@ def _of_members(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
         Cause(
             "sampling",
             _both(
-                "offset_samples", ("cluster",), ("offsets_sampled_ms",),
+                "offset_samples", ("cluster", "broker_name"), ("offsets_sampled_ms",),
                 f"{stale('n', as_of_ms)} <> {stale('o', last_ms)}",
             ),
-            f"SELECT {_found('w')} FROM {OPEN_IDS} w JOIN changed_sampling c ON w.cluster = c.cluster",
+            f"SELECT {_found('w')} FROM {OPEN_IDS} w JOIN changed_sampling c ON w.cluster = c.cluster"
+            " AND w.broker_name = c.broker_name",
             OPEN_IDS,
         ),
         Cause(

@@ -175,7 +175,7 @@ FROM (
       AND g.retry_broker = r.broker_name AND g.retry_queue = r.queue_id
     LEFT JOIN group_orders q ON g.cluster = q.cluster AND g.group_name = q.group_name
     LEFT JOIN group_clients c ON g.cluster = c.cluster AND g.group_name = c.group_name
-    LEFT JOIN offset_samples s ON g.cluster = s.cluster
+    LEFT JOIN offset_samples s ON g.cluster = s.cluster AND {_BROKER} = s.broker_name
     LEFT JOIN live_clients l ON g.cluster = l.cluster AND g.group_name = l.group_name AND l.client = CASE
       WHEN g.open_client <> '' THEN g.open_client
       ELSE 'ip:' || {ip("g.open_host")} END
@@ -496,7 +496,7 @@ _PARAMETERS: dict[str, dict[str, str]] = {
     "FILTER_SAMPLED_AT": {"sampled_ms": "coalesce(filter_to_ms, filter_from_ms)"},
     "FILTER_CHANGED": {"from_ms": "filter_from_ms", "to_ms": "filter_to_ms"},
     "HANDLER_GONE": {"handed_ms": "open_ms", "sampled_ms": "clients_sampled_ms"},
-    "STATE_STALE": {"sampled_ms": "coalesce(clients_sampled_ms, offsets_sampled_ms)"},
+    "STATE_STALE": {"sampled_ms": "least(clients_sampled_ms, offsets_sampled_ms)"},
     "REMOVED_UNREAD": _UNREAD,
     "TOPIC_DELETED": _UNREAD,
     "OFFSET_MOVED": _UNREAD,
