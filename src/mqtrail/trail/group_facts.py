@@ -144,6 +144,10 @@ _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("reported_count", "sum", f"CASE WHEN {_REPORT_HOLDS} THEN r.reported_count ELSE 0 END", "0", "0", "0"),
     ("failure_count", "sum", f"r.failed_count + CASE WHEN {_REPORT_HOLDS} THEN 0 ELSE r.reported_count END",
      "0", "0", "0"),
+    # Successes after which POP gave the message out again: only the head of the batch was acknowledged, or no
+    # acknowledgement arrived.
+    ("doubted_count", "sum", f"CASE WHEN {_REPORT_HOLDS} OR c.pop_copy_ms IS NULL THEN 0 ELSE r.reported_count END",
+     "0", "0", "0"),
     ("open_count", "sum", "r.open_count", "0", "0", "0"),
     ("beginless_count", "sum", "r.beginless_count", "0", "0", "0"),
     ("round_count", "sum", "CASE WHEN r.retry_times >= 0 THEN 1 ELSE 0 END", "0", "0", "0"),

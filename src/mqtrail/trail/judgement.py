@@ -13,7 +13,7 @@ from .evidence import CLIENT_NOT_TRACED, CLIENT_VANISHED, OF_MESSAGES
 from .kinds import quoted
 from .overtaking import REASON as OVERTAKEN_REASON
 from .packing import number_at, packed, padded, part
-from .pops import POP_COLUMNS, pop_is_open, pop_states, pops_known_stage, retry_topic
+from .pops import POP_COLUMNS, POPPED_UNKNOWN, pop_is_open, pop_states, pops_known_stage, retry_topic
 from .repeats import split_stages
 from .settings import Settings
 from .stages import Stage
@@ -240,6 +240,7 @@ def _states(as_of_ms: int, settings: Settings) -> str:
       THEN 'UNKNOWN:RETRY_PASSED_UNTRACED'
     WHEN {COPY_IS_LAST} AND retry_passed_now = 1
       THEN 'UNKNOWN:TRACE_PENDING'
+    WHEN copy_times > coalesce(times_max, -1) AND doubted_count > 0 THEN 'UNKNOWN:ACK_NOT_KNOWN'
     WHEN copy_times > coalesce(times_max, -1) THEN 'RETRYING'
     WHEN last_outcome = 'FAILED' AND last_end_ms < {as_of_ms - settings.next_attempt_ms_max}
       THEN 'UNKNOWN:NEXT_ATTEMPT_NOT_SEEN'
@@ -255,6 +256,7 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN excluded = 1 THEN 'FILTERED'
     WHEN filter_why = 'FILTER_SAMPLED_AT' AND passed_now = 1 AND is_traced = 1 AND visible_ms <= {horizon}
       AND unread_kind IS NULL THEN 'FILTERED:FILTER_SAMPLED_AT'
+    WHEN {POPPED_UNKNOWN} AND unread_kind IS NOT NULL THEN 'UNKNOWN:POP_NOT_ACKED'
 {unread_states(horizon, retry=False)}
     WHEN visible_ms IS NULL AND waits = 1 AND (scanned = 1 OR coalesce(due_ms > {as_of_ms}, true)) THEN
       {idle.format("")}
@@ -270,6 +272,7 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN filter_why = 'FILTER_SAMPLED_AT' AND live_count > 0 THEN 'UNKNOWN:FILTER_SAMPLED_AT'
     WHEN offsets_sampled_ms IS NULL THEN 'UNKNOWN:OFFSETS_NOT_SAMPLED'
     WHEN offsets_sampled_ms < {fresh} THEN 'UNKNOWN:STATE_STALE'
+    WHEN {POPPED_UNKNOWN} THEN 'UNKNOWN:POP_NOT_ACKED'
     WHEN is_traced = 0 THEN {idle.format(":GROUP_NOT_TRACED")}
     ELSE {idle.format("")} END"""
     return _with_missing(as_of_ms, state)

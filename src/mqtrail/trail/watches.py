@@ -27,6 +27,7 @@ _OPEN = (
     "WAITING:GROUP_NOT_TRACED", "NO_CONSUMER:GROUP_NOT_TRACED",
     "UNKNOWN:CLIENTS_NOT_SAMPLED", "UNKNOWN:STATE_STALE", "UNKNOWN:TRACE_PENDING", "UNKNOWN:OFFSETS_NOT_SAMPLED",
     "UNKNOWN:FILTER_SAMPLED_AT", "UNKNOWN:REMOVED_UNREAD", "UNKNOWN:HANDLER_GONE", "UNKNOWN:TRUNCATED",
+    "UNKNOWN:POP_NOT_ACKED", "UNKNOWN:ACK_NOT_KNOWN",
 )  # fmt: skip
 """States that depend on offsets and clients. Others change by new records or by changes that `due` finds in results."""
 
