@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from tests.trail.filter_histories import FILTER_HISTORIES
 from tests.trail.forwarded_histories import FORWARDED_HISTORIES
+from tests.trail.namespace_histories import NAMESPACE_HISTORIES
 from tests.trail.order_histories import ORDER_HISTORIES
 from tests.trail.pop_histories import POP_HISTORIES
 from tests.trail.story import (
@@ -343,6 +344,7 @@ HISTORIES = (
     *VANISHED_HISTORIES,
     *WHOLE_HISTORIES,
     *FORWARDED_HISTORIES,
+    *NAMESPACE_HISTORIES,
     # --- handed over, no end
     History("in flight").pub().stored().scanned().group(CLIENT, offset=7).before(AS_OF - 20, client_id=CLIENT,
                                                                                trace_client_id=CLIENT)

@@ -79,6 +79,9 @@ def topic_groups_stage(as_of_ms: int, settings: Settings) -> Stage:
     the end of that hour. since_ms: the group did not come earlier, because a sample just before known_ms, or before the
     gap around it, does not have the group; for messages between the two it is not known whether the group was there.
 
+    by_namespace 1: the group reads NAMESPACE%topic. The trace of clients with a namespace (4.x) names the topic without
+    it, so a message of which no copy was read can be of that topic.
+
     reads_back 1: it came long enough ago, and is not traced. A new group can begin with the first message of a queue,
     and brokers let each group do so as long as they have all of a short queue in memory. What a traced group read of
     earlier messages, its records show.
@@ -93,24 +96,30 @@ def topic_groups_stage(as_of_ms: int, settings: Settings) -> Stage:
   SELECT cluster, name, group_name, (value + 1) * {HOUR_MS}, value * {HOUR_MS}, '', '' FROM folds
   WHERE kind = 'READ' AND ((cluster, group_name) NOT IN (SELECT (cluster, group_name) FROM subscription_states)
     OR (cluster, group_name, name) IN (SELECT (cluster, group_name, topic) FROM subscription_states))"""
+    columns = "group_name, seen_ms, since_ms, message_model, consume_type"
+    named = f"""
+  SELECT cluster, topic, {columns}, 0 AS by_namespace FROM ({sights}) AS seen
+  UNION ALL
+  SELECT cluster, substr(topic, instr(topic, '%') + 1), {columns}, 1 FROM ({sights}) AS seen
+  WHERE instr(topic, '%') > 1"""
     return Stage(
         "topic_groups",
         f"""
 SELECT k.cluster AS cluster, k.topic AS topic, k.group_name AS group_name, k.known_ms AS known_ms,
     CASE WHEN max(w.whole_ms) IS NULL THEN 0 WHEN k.known_ms > max(w.whole_ms) THEN least(k.since_ms, max(w.whole_ms))
       ELSE least(k.since_ms, coalesce(min(g.from_ms), k.since_ms)) END AS since_ms,
-    k.message_model AS message_model, k.consume_type AS consume_type,
+    k.message_model AS message_model, k.consume_type AS consume_type, k.by_namespace AS by_namespace,
     CASE WHEN k.known_ms > {as_of_ms - TRACED_WITHIN * settings.trace_delay_ms}
       OR (k.cluster, k.group_name) IN (SELECT (cluster, group_name) FROM traced_groups) THEN 0 ELSE 1 END AS reads_back
 FROM (SELECT cluster, topic, group_name, first.seen_ms AS known_ms, first.since_ms AS since_ms, message_model,
-    consume_type
+    consume_type, by_namespace
   FROM (SELECT cluster, topic, group_name, min(struct_pack(seen_ms := seen_ms, since_ms := since_ms)) AS first,
-      max(message_model) AS message_model, max(consume_type) AS consume_type
-    FROM ({sights}) AS sights WHERE {business_group()} GROUP BY cluster, topic, group_name) AS firsts) AS k
+      max(message_model) AS message_model, max(consume_type) AS consume_type, min(by_namespace) AS by_namespace
+    FROM ({named}) AS sights WHERE {business_group()} GROUP BY cluster, topic, group_name) AS firsts) AS k
 LEFT JOIN whole_samples w ON k.cluster = w.cluster AND w.broker_name = ''
 LEFT JOIN sample_gaps g ON k.cluster = g.cluster AND g.broker_name = '' AND g.from_ms < k.known_ms
   AND g.to_ms >= k.known_ms
-GROUP BY k.cluster, k.topic, k.group_name, k.known_ms, k.since_ms, k.message_model, k.consume_type""",
+GROUP BY k.cluster, k.topic, k.group_name, k.known_ms, k.since_ms, k.message_model, k.consume_type, k.by_namespace""",
         ("committed", "subscription_states", "folds", "traced_groups", "whole_samples", "sample_gaps"),
     )
 

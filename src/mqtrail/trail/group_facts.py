@@ -12,16 +12,17 @@ All stages aggregate by msg_id, so that a share of the ids can be judged alone.
 from __future__ import annotations
 
 from .kinds import POP_KINDS, business_group, quoted
-from .packing import packed, padded
+from .packing import packed, padded, part
 from .pops import COPIES_OF_GROUPS, pops_stage
 from .repeats import PUT_BACK_RETRY, SUSPENDED_RETRY, group_places_stage
 from .stages import Stage
 
 
 def hand_over_stages() -> list[Stage]:
-    """hand_overs, pops, group_copies, rounds: from a message's own rows only."""
+    """namespaces, hand_overs, pops, group_copies, rounds: from a message's own rows only."""
     return [
-        Stage("hand_overs", hand_overs_sql("resolved"), ("resolved",)),
+        Stage("namespaces", _NAMESPACES, ("message_facts",)),
+        Stage("hand_overs", _HAND_OVERS, ("resolved", "namespaces")),
         pops_stage(),
         Stage("group_copies", _GROUP_COPIES, ("resolved", "message_facts")),
         Stage("rounds", _ROUNDS, ("hand_overs",)),
@@ -44,6 +45,13 @@ def group_stages() -> list[Stage]:
 # for the unacknowledged tail of a listener batch and for every lite pull. FAILED. OPEN: no end was read.
 _TWIN = "CASE WHEN kind = 'HANDLED' THEN split_part(attempt_key, request_id || '#', 2) ELSE '' END"
 """SQL: the number of a delivery among those of its request with the same id; '' for the first."""
+
+
+def in_namespace(group: str, namespace: str) -> str:
+    """SQL: the full name of a group in a trace record. namespace: that of the message's topic, NULL or '' if none."""
+    return (
+        f"CASE WHEN {namespace} <> '' AND instr({group}, '%') = 0 THEN {namespace} || '%' || {group} ELSE {group} END"
+    )
 
 
 def hand_overs_sql(attempts: str) -> str:
@@ -74,6 +82,16 @@ FROM (
   GROUP BY cluster, msg_id, request_id, {_TWIN}) AS requests
 WHERE {business_group()}"""
 
+
+# Clients with a namespace (4.x) leave it out of their trace, brokers do not: topic and group are NAMESPACE%name there.
+_NAMESPACES = f"""
+SELECT cluster, msg_id, split_part(topic, '%', 1) AS namespace
+FROM (SELECT cluster, msg_id, coalesce(nullif({part("place", 6)}, ''), topic) AS topic
+  FROM message_facts WHERE instr(place, '%') > 0 OR instr(topic, '%') > 1) AS named
+WHERE instr(topic, '%') > 1"""
+_HAND_OVERS = f"""
+SELECT h.* REPLACE ({in_namespace("h.group_name", "n.namespace")} AS group_name)
+FROM ({hand_overs_sql("resolved")}) AS h LEFT JOIN namespaces n ON h.cluster = n.cluster AND h.msg_id = n.msg_id"""
 
 _RETRY = "(stored_kind IN ('RETRY', 'RETRY_POP', 'RETRY_WAIT') OR kind = 'SENT_BACK')"
 _POP = f"stored_kind IN ({quoted(POP_KINDS)})"
@@ -200,6 +218,7 @@ _TEXTS = (
 )
 
 
+_NAMESPACE = "CASE WHEN instr(m.topic, '%') > 1 THEN split_part(m.topic, '%', 1) END"
 # A message is judged for groups that were known when it was offered or whose first sampled offset is not past it.
 _EXPECTED = "(m.offered_from_ms >= g.known_ms OR o.first_offset <= m.queue_offset)"
 
@@ -221,11 +240,14 @@ SELECT cluster, msg_id, group_name, {folded} FROM (
     LEFT JOIN offsets_at o ON m.cluster = o.cluster AND g.group_name = o.group_name AND m.topic = o.topic
       AND m.broker_name = o.broker_name AND m.queue_id = o.queue_id
     WHERE (m.offered_to_ms > g.since_ms OR {_EXPECTED} OR g.reads_back = 1 AND o.first_offset > m.queue_offset)
-      AND g.message_model <> 'BROADCASTING'
+      AND g.message_model <> 'BROADCASTING' AND (g.by_namespace = 0 OR m.stored_ms IS NULL)
     UNION ALL
     SELECT p.cluster, p.msg_id, p.group_name, p.topic, p.known_ms, 2 - p.expects
     FROM group_places p JOIN topic_groups g ON p.cluster = g.cluster AND p.topic = g.topic
       AND p.group_name = g.group_name
     WHERE p.is_other = 1 AND p.expects > 0 AND g.message_model <> 'BROADCASTING') AS expected_groups
-  UNION ALL SELECT cluster, msg_id, group_name, {columns(5)} FROM carriers WHERE {business_group()}) AS facts
+  UNION ALL SELECT cluster, msg_id, group_name, {columns(5)} FROM (
+    SELECT c.* REPLACE ({in_namespace("c.group_name", _NAMESPACE)} AS group_name)
+    FROM carriers c JOIN messages m ON c.cluster = m.cluster AND c.msg_id = m.msg_id) AS named
+  WHERE {business_group()}) AS facts
 GROUP BY cluster, msg_id, group_name"""

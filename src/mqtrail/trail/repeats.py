@@ -68,6 +68,9 @@ SUSPENDED_RETRY = "stored_kind = 'RETRY' AND retry_times = 0 AND origin_msg_id =
 PUT_BACK_RETRY = "stored_kind = 'RETRY' AND retry_times = 0 AND origin_msg_id <> ''"
 """SQL: whether a copy in a retry topic was put there by an operator."""
 
+_NAMESPACED = "max(CASE WHEN instr(r.topic, '%') > 1 THEN r.topic END) OVER (PARTITION BY r.cluster, r.msg_id)"
+"""SQL: the topic with a namespace (4.x) of an id. Records of its clients leave the namespace out."""
+
 # put_back: an operator's copy. is_half, is_delayed: the message is one of a transaction, or was delayed.
 _REPEATED_ROWS = f"""
 SELECT *, CASE WHEN {PUT_BACK_RETRY} THEN 1 WHEN {VISIBLE_COPY} AND stored_kind = 'RESENT'
@@ -75,7 +78,8 @@ SELECT *, CASE WHEN {PUT_BACK_RETRY} THEN 1 WHEN {VISIBLE_COPY} AND stored_kind 
     THEN 1 ELSE 0 END AS put_back,
   max(CASE WHEN {_IS_HALF} THEN 1 ELSE 0 END) OVER (PARTITION BY cluster, msg_id) AS is_half,
   max(CASE WHEN {_IS_DELAYED} THEN 1 ELSE 0 END) OVER (PARTITION BY cluster, msg_id) AS is_delayed
-FROM (SELECT r.cluster AS cluster, r.msg_id AS msg_id, r.kind AS kind, r.stored_kind AS stored_kind, r.topic AS topic,
+FROM (SELECT r.cluster AS cluster, r.msg_id AS msg_id, r.kind AS kind, r.stored_kind AS stored_kind,
+    CASE WHEN ends_with({_NAMESPACED}, '%' || r.topic) THEN {_NAMESPACED} ELSE r.topic END AS topic,
     r.offset_msg_id AS offset_msg_id, r.start_ms AS start_ms, r.end_ms AS end_ms, r.born_ms AS born_ms,
     r.client_host AS client_host, r.retry_times AS retry_times, r.origin_msg_id AS origin_msg_id,
     r.broker_name AS broker_name, r.queue_id AS queue_id, r.queue_offset AS queue_offset, r.tags AS tags,
