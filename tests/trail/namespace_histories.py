@@ -1,4 +1,4 @@
-"""Labelled histories of clients with a namespace of 4.x. Their trace names topic and group without it, brokers with it."""
+"""Labelled histories of clients with a namespace of 4.x: their trace leaves it out of topic and group."""
 
 from __future__ import annotations
 

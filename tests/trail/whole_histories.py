@@ -152,6 +152,9 @@ WHOLE_HISTORIES = (
     .group("10.0.0.4@1#1", offset=7).before(80, trace_client_id=OTHER, stored=20)
     .before(40, "R2", trace_client_id="10.0.0.4@1#1", stored=AS_OF - 60)
     .expect(knowledge="INCOMPLETE", CG="HUNG,DUPLICATE_DELIVERY", group_reasons=("END_NOT_TRACED",)),
+    # --- light queues
+    History("consumed, and put into light queues").pub().stored(kind="NORMAL_LMQ").scanned().group(CLIENT).handled()
+    .expect(knowledge="INCOMPLETE", reasons=("GROUPS_NOT_KNOWN",), CG="CONSUMED"),
     # --- clients of broadcasting groups
     broadcast("broadcasting, one client has no record", CLIENT, OTHER).handled()
     .expect(knowledge="INCOMPLETE", reasons=("BROADCAST_NOT_TRACED",), CG="CONSUMED"),

@@ -177,6 +177,7 @@ _FACTS: tuple[tuple[str, str, str, str, str], ...] = (
     ("place", "min", "NULL", _when(_IS_VISIBLE, _PLACE), "NULL"),
     ("copy_count", "count", "NULL", _when(f"{_IS_VISIBLE} AND stored_kind <> 'RESENT'", "1"), "NULL"),
     ("resent_count", "count", "NULL", _when("group_name = '' AND stored_kind = 'RESENT'", "1"), "NULL"),
+    ("light_queues", "max", "NULL", _when("stored_kind = 'NORMAL_LMQ'", "1"), "NULL"),
     ("trace_off", "max", "NULL", _when("trace_on = 'false'", "1"), "NULL"),
     ("properties", "max", "NULL", _when(_IS_VISIBLE, "properties"), "NULL"),
     ("properties_least", "min", "NULL", _when(_IS_VISIBLE, "properties"), "NULL"),
@@ -204,6 +205,27 @@ SELECT cluster, msg_id, max(publish_hour) AS publish_hour, {folded} FROM (
   UNION ALL SELECT {columns(3)} FROM resolved WHERE kind = 'STORED'
   UNION ALL SELECT {columns(4)} FROM resolved WHERE kind NOT IN ('SEND', 'SEND_TRY', 'STORED')) AS facts
 GROUP BY cluster, msg_id"""
+
+
+# The facts of messages of applications, with the place of the first visible copy and what other relations know of them.
+_PLACED = f"""SELECT m.*, {number_at("place", 1)} AS visible_ms, coalesce({part("place", 2)}, '') AS broker_name,
+    {number_at("place", 3)} AS queue_id, {number_at("place", 4)} AS queue_offset,
+    coalesce({part("place", 5)}, '') AS place_id,
+    CASE WHEN s.topic IS NULL THEN 0 ELSE 1 END AS scanned, s.scanned_ms AS scanned_ms,
+    o.read_to_ms AS read_to_ms, {", ".join(f"e.{name} AS {name}" for name in END_COLUMNS)},
+    CASE WHEN h.born_host IS NULL THEN 0 ELSE 1 END AS host_traced,
+    coalesce(n.sent_count, 1) AS sent_count, coalesce(n.put_back_count, 0) AS put_back_count,
+    coalesce(n.offered_count, 1) AS offered_count, n.topic_to_ms AS topic_last_ms, n.copies_to_ms AS copies_last_ms,
+    CASE WHEN n.has_brokers = 1 THEN '' ELSE coalesce({part("place", 2)}, '') END AS sampled_broker,
+    coalesce(n.stored_in, '') AS stored_in, coalesce(b.earlier_id, '') AS earlier_id, b.earlier_ms AS earlier_ms
+  FROM (SELECT * REPLACE (coalesce(nullif({part("place", 6)}, ''), topic) AS topic) FROM message_facts) m
+  LEFT JOIN repeated_sends n ON m.cluster = n.cluster AND m.msg_id = n.msg_id
+  LEFT JOIN earlier_sends b ON m.cluster = b.cluster AND m.msg_id = b.msg_id
+  LEFT JOIN scanned_topics s ON m.cluster = s.cluster AND m.topic = s.topic
+  LEFT JOIN end_scans o ON m.cluster = o.cluster AND m.topic = o.topic
+  LEFT JOIN ends e ON m.cluster = e.cluster AND m.msg_id = e.msg_id
+  LEFT JOIN traced_hosts h ON m.cluster = h.cluster AND m.born_host = h.born_host
+  WHERE m.topic = '' OR {business_topic("m.topic")}"""
 
 
 def _messages(as_of_ms: int, settings: Settings) -> str:
@@ -248,24 +270,7 @@ FROM (SELECT *, CASE WHEN NOT {HIDDEN} THEN first_offer_ms END AS offered_from_m
     {tx_state(as_of_ms, settings)} AS tx_state, {RECALL_STATE} AS recall_state FROM (
   SELECT {_MESSAGE_COLUMNS}, {due} AS due_ms, w.whole_ms AS whole_ms, read_to_ms,
     {TX_SINCE_MS} AS tx_since_ms, {", ".join(END_COLUMNS)} FROM (
-  SELECT m.*, {number_at("place", 1)} AS visible_ms, coalesce({part("place", 2)}, '') AS broker_name,
-    {number_at("place", 3)} AS queue_id, {number_at("place", 4)} AS queue_offset,
-    coalesce({part("place", 5)}, '') AS place_id,
-    CASE WHEN s.topic IS NULL THEN 0 ELSE 1 END AS scanned, s.scanned_ms AS scanned_ms,
-    o.read_to_ms AS read_to_ms, {", ".join(f"e.{name} AS {name}" for name in END_COLUMNS)},
-    CASE WHEN h.born_host IS NULL THEN 0 ELSE 1 END AS host_traced,
-    coalesce(n.sent_count, 1) AS sent_count, coalesce(n.put_back_count, 0) AS put_back_count,
-    coalesce(n.offered_count, 1) AS offered_count, n.topic_to_ms AS topic_last_ms, n.copies_to_ms AS copies_last_ms,
-    CASE WHEN n.has_brokers = 1 THEN '' ELSE coalesce({part("place", 2)}, '') END AS sampled_broker,
-    coalesce(n.stored_in, '') AS stored_in, coalesce(b.earlier_id, '') AS earlier_id, b.earlier_ms AS earlier_ms
-  FROM (SELECT * REPLACE (coalesce(nullif({part("place", 6)}, ''), topic) AS topic) FROM message_facts) m
-  LEFT JOIN repeated_sends n ON m.cluster = n.cluster AND m.msg_id = n.msg_id
-  LEFT JOIN earlier_sends b ON m.cluster = b.cluster AND m.msg_id = b.msg_id
-  LEFT JOIN scanned_topics s ON m.cluster = s.cluster AND m.topic = s.topic
-  LEFT JOIN end_scans o ON m.cluster = o.cluster AND m.topic = o.topic
-  LEFT JOIN ends e ON m.cluster = e.cluster AND m.msg_id = e.msg_id
-  LEFT JOIN traced_hosts h ON m.cluster = h.cluster AND m.born_host = h.born_host
-  WHERE m.topic = '' OR {business_topic("m.topic")}) AS placed
+  {_PLACED}) AS placed
   LEFT JOIN (SELECT cluster AS in_cluster, broker_name AS of_broker, whole_ms FROM whole_samples) w
     ON cluster = w.in_cluster AND sampled_broker = w.of_broker) AS dated) AS ended) AS offered"""
 
@@ -273,7 +278,7 @@ FROM (SELECT *, CASE WHEN NOT {HIDDEN} THEN first_offer_ms END AS offered_from_m
 _PARTS = ("place", "pub_acked", "try_acked")
 """Facts of which other columns are made."""
 _FLAGS = ("degraded", "uncertain", "send_failed", "tries_missing", "has_pub", "send_closed", "waits", "half",
-          "trace_off", "ungrouped", "tags_known", "try_count", "uncertain_tries", "answered_tries",
+          "trace_off", "light_queues", "ungrouped", "tags_known", "try_count", "uncertain_tries", "answered_tries",
           "other_tries")  # fmt: skip
 _MESSAGE_COLUMNS = ", ".join(
     [

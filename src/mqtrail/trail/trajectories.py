@@ -130,6 +130,7 @@ def _lacks(as_of_ms: int, horizon: int, pending: str, unread: str) -> tuple[tupl
             named("'GROUPS_NOT_KNOWN'", from_ms="gap_from_ms", to_ms="gap_to_ms"),
         ),
         (f"gap_from_ms IS NULL AND {AWAITS_SAMPLE}", named("'GROUPS_NOT_KNOWN'", sampled_ms="whole_ms")),
+        ("light_queues = 1", "'GROUPS_NOT_KNOWN(queues=LMQ)'"),
         (
             "broadcast_group IS NOT NULL",
             named(
