@@ -82,9 +82,9 @@ def topic_groups_stage(as_of_ms: int, settings: Settings) -> Stage:
     by_namespace 1: the group reads NAMESPACE%topic. The trace of clients with a namespace (4.x) names the topic without
     it, so a message of which no copy was read can be of that topic.
 
-    reads_back 1: it came long enough ago, and is not traced. A new group can begin with the first message of a queue,
-    and brokers let each group do so as long as they have all of a short queue in memory. What a traced group read of
-    earlier messages, its records show.
+    reads_back 1: it came long enough ago, and is not traced, or records of the time in which it came may be lost. A new
+    group can begin with the first message of a queue, and brokers let each group do so as long as they have all of a
+    short queue in memory. What a traced group read of earlier messages, its records show.
     """
     sights = f"""
   SELECT cluster, topic, group_name, sampled_ms AS seen_ms, sampled_ms - {settings.sample_pause_ms_max} AS since_ms,
@@ -110,7 +110,8 @@ SELECT k.cluster AS cluster, k.topic AS topic, k.group_name AS group_name, k.kno
       ELSE least(k.since_ms, coalesce(min(g.from_ms), k.since_ms)) END AS since_ms,
     k.message_model AS message_model, k.consume_type AS consume_type, k.by_namespace AS by_namespace,
     CASE WHEN k.known_ms > {as_of_ms - TRACED_WITHIN * settings.trace_delay_ms}
-      OR (k.cluster, k.group_name) IN (SELECT (cluster, group_name) FROM traced_groups) THEN 0 ELSE 1 END AS reads_back
+      OR (k.cluster, k.group_name) IN (SELECT (cluster, group_name) FROM traced_groups)
+        AND max(d.from_ms) IS NULL THEN 0 ELSE 1 END AS reads_back
 FROM (SELECT cluster, topic, group_name, first.seen_ms AS known_ms, first.since_ms AS since_ms, message_model,
     consume_type, by_namespace
   FROM (SELECT cluster, topic, group_name, min(struct_pack(seen_ms := seen_ms, since_ms := since_ms)) AS first,
@@ -119,9 +120,25 @@ FROM (SELECT cluster, topic, group_name, first.seen_ms AS known_ms, first.since_
 LEFT JOIN whole_samples w ON k.cluster = w.cluster AND w.broker_name = ''
 LEFT JOIN sample_gaps g ON k.cluster = g.cluster AND g.broker_name = '' AND g.from_ms < k.known_ms
   AND g.to_ms >= k.known_ms
+LEFT JOIN ({_DOUBTS}) d ON k.cluster = d.cluster AND d.group_name IN (k.group_name, '')
+  AND d.from_ms <= k.known_ms + {settings.trace_delay_ms} AND d.to_ms >= k.since_ms
 GROUP BY k.cluster, k.topic, k.group_name, k.known_ms, k.since_ms, k.message_model, k.consume_type, k.by_namespace""",
-        ("committed", "subscription_states", "folds", "traced_groups", "whole_samples", "sample_gaps"),
-    )
+        (
+            "committed", "subscription_states", "folds", "traced_groups", "whole_samples", "sample_gaps",
+            "widest_losses", "handed_clients", "vanished_clients", "group_members",
+        ),
+    )  # fmt: skip
+
+
+# Times in which records of a group (''; of every one) may be lost.
+_DOUBTS = f"""
+  SELECT l.cluster AS cluster, h.group_name AS group_name, l.from_ms AS from_ms, l.to_ms AS to_ms
+  FROM widest_losses l JOIN handed_clients h ON l.cluster = h.cluster AND l.client_id = h.client_id
+  UNION ALL SELECT cluster, '', from_ms, to_ms FROM widest_losses WHERE client_id = '' AND host <> '{OF_MESSAGES}'
+  UNION ALL SELECT cluster, group_name, from_ms, to_ms FROM vanished_clients
+  UNION ALL SELECT m.cluster, m.group_name, m.from_ms, m.to_ms FROM group_members m
+  ANTI JOIN handed_clients h ON m.cluster = h.cluster AND m.group_name = h.group_name
+    AND h.client_id IN (m.client_id, 'ip:' || m.host)"""
 
 
 def _committed(as_of_ms: int) -> str:

@@ -134,6 +134,7 @@ SELECT cluster, msg_id, group_name, retry_times, max(publish_hour) AS publish_ho
     count(*) FILTER (has_before = 0) AS beginless_count,
     max(CASE WHEN outcome = 'REPORTED' AND coalesce(cost_ms, 0) > 0 THEN 1 ELSE 0 END) AS reported_cost,
     min(start_ms) AS first_ms, max(start_ms) AS last_ms, max(end_ms) AS last_end_ms,
+    min({_CLIENT}) AS client_least, max({_CLIENT}) AS client_most,
     max({packed(padded("start_ms"), "outcome", _CLIENT, "client_id", "client_host")}) AS last_hand_over,
     max({packed(padded("seen_ms"), padded("start_ms"), "client_id", "client_host")}) FILTER (outcome = 'OPEN')
       AS last_open,
@@ -181,6 +182,8 @@ _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("first_ms", "min", "r.first_ms", "NULL", "NULL", "NULL"),
     ("last_ms", "max", "r.last_ms", "NULL", "NULL", "NULL"),
     ("last_end_ms", "max", "r.last_end_ms", "NULL", "NULL", "NULL"),
+    ("client_least", "min", "r.client_least", "NULL", "NULL", "NULL"),
+    ("client_most", "max", "r.client_most", "NULL", "NULL", "NULL"),
     ("last_hand_over", "max", "r.last_hand_over", "NULL", "NULL", "NULL"),
     ("last_open", "max", "r.last_open", "NULL", "NULL", "NULL"),
     ("first_sure", "min", "r.first_sure", "NULL", "NULL", "NULL"),
@@ -208,6 +211,8 @@ _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
 )  # fmt: skip
 _TEXTS = (
     "topic",
+    "client_least",
+    "client_most",
     "last_hand_over",
     "last_open",
     "first_sure",
@@ -239,7 +244,8 @@ SELECT cluster, msg_id, group_name, {folded} FROM (
     FROM messages m JOIN topic_groups g ON m.cluster = g.cluster AND m.topic = g.topic
     LEFT JOIN offsets_at o ON m.cluster = o.cluster AND g.group_name = o.group_name AND m.topic = o.topic
       AND m.broker_name = o.broker_name AND m.queue_id = o.queue_id
-    WHERE (m.offered_to_ms > g.since_ms OR {_EXPECTED} OR g.reads_back = 1 AND o.first_offset > m.queue_offset)
+    WHERE (m.offered_to_ms > g.since_ms OR {_EXPECTED} OR g.reads_back = 1
+        AND coalesce(o.first_offset > m.queue_offset, m.visible_ms IS NULL AND m.offered_from_ms < g.known_ms))
       AND g.message_model <> 'BROADCASTING' AND (g.by_namespace = 0 OR m.stored_ms IS NULL)
     UNION ALL
     SELECT p.cluster, p.msg_id, p.group_name, p.topic, p.known_ms, 2 - p.expects

@@ -79,10 +79,13 @@ COPY_IS_LAST = "(copy_times > coalesce(times_max, -1) AND retry_place_times = co
 _IN_PLACE = "(times_max <= 0 OR copy_times IS NULL)"
 """SQL of group_evidence: whether all hand-overs are of the message in its own queue. An ordered group retries there."""
 
+_ONE_CLOCK = "client_least = client_most"
+"""SQL of group_evidence: whether one client had all hand-overs. Clocks of several do not show which was the last."""
 _ASKED = f"""CASE WHEN consume_order = '{NOT_IN_ORDER}' OR retry_copy_times IS NOT NULL THEN 0
-    ELSE greatest(0, CASE WHEN handed_times_max > 0 THEN open_count - CASE WHEN last_outcome = 'OPEN' THEN 1 ELSE 0 END
+    ELSE greatest(0, CASE WHEN handed_times_max > 0 THEN open_count
+        - CASE WHEN last_outcome = 'OPEN' AND {_ONE_CLOCK} THEN 1 ELSE 0 END
         ELSE 0 END - later_hands + CASE WHEN first_failed_ms < last_ms THEN failure_count
-        - CASE WHEN last_outcome = 'FAILED' OR dead_ms < last_ms THEN 1 ELSE 0 END ELSE 0 END) END"""
+        - CASE WHEN last_outcome = 'FAILED' AND {_ONE_CLOCK} OR dead_ms < last_ms THEN 1 ELSE 0 END ELSE 0 END) END"""
 """SQL of group_evidence: hand-overs that begin a round again because an attempt failed, or, in a group that has
 failures, may have failed. An ordered group retries in place, and another client that gets the queue counts the attempts
 from 0 again. Each failure asks for one hand-over, but not the last one, after which none came yet, or the message was
@@ -245,6 +248,8 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN last_outcome = 'FAILED' AND last_end_ms < {as_of_ms - settings.next_attempt_ms_max}
       THEN 'UNKNOWN:NEXT_ATTEMPT_NOT_SEEN'
     WHEN last_outcome = 'FAILED' AND passed_then = 1 AND then_ms > last_end_ms THEN 'UNKNOWN:NEXT_ATTEMPT_NOT_SEEN'
+    WHEN last_outcome = 'FAILED' AND passed_now = 1 AND passed_then = 0 AND last_end_ms <= {horizon}
+      THEN 'UNKNOWN:TRACE_PENDING'
     WHEN last_outcome = 'FAILED' AND message_model = '' THEN 'UNKNOWN:MESSAGE_MODEL_UNKNOWN'
     WHEN last_outcome = 'FAILED' AND {_UNPLACED} THEN 'UNKNOWN:POSITION_UNKNOWN'
     WHEN last_outcome = 'FAILED' THEN 'RETRYING'

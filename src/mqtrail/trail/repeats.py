@@ -114,7 +114,9 @@ FROM topic_sends GROUP BY cluster, msg_id"""
 
 _OFFERED_MS = "coalesce(s.last_ms, s.acked_ms)"
 _WAS_THERE = "coalesce(s.first.visible_ms, s.acked_ms) >= g.known_ms OR o.first_offset <= s.first.queue_offset"
-_MAY_BE_THERE = f"{_OFFERED_MS} > g.since_ms OR g.reads_back = 1 AND o.first_offset > s.first.queue_offset"
+_MAY_BE_THERE = f"""{_OFFERED_MS} > g.since_ms
+        OR g.reads_back = 1 AND coalesce(o.first_offset > s.first.queue_offset,
+          s.first IS NULL AND s.acked_ms < g.known_ms)"""
 
 _GROUP_PLACES = f"""
 SELECT cluster, msg_id, group_name, place.is_other AS is_other, place.topic AS topic, place.known_ms AS known_ms,

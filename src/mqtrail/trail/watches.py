@@ -116,6 +116,7 @@ def _of_groups(is_open: str, as_of_ms: int, settings: Settings) -> dict[str, str
         f"open_ms + greatest({settings.hung_ms}, coalesce(group_hung_ms, 0))",
         f"CASE WHEN {_POPPED} THEN {as_of_ms + 1} END",
         f"pop_acked_ms + {REVIVED_AFTER * settings.trace_delay_ms}",
+        f"CASE WHEN last_outcome = 'FAILED' THEN last_end_ms + {settings.trace_delay_ms} END",
         f"CASE WHEN last_outcome = 'FAILED' THEN last_end_ms + {settings.next_attempt_ms_max + 1} END",
     )
     return {
