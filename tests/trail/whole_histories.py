@@ -150,7 +150,14 @@ WHOLE_HISTORIES = (
     .group(CLIENT, OTHER).says("true").handled(4, success=False, trace_client_id=CLIENT)
     .handled(5, success=False, request="R2", times=1, trace_client_id=CLIENT)
     .handled(2, success=False, request="R3", trace_client_id=OTHER)
-    .handled(3, request="R4", times=1, trace_client_id=OTHER).expect(CG="CONSUMED,CONSUMED_AFTER_RETRY"),
+    .handled(3, request="R4", times=1, trace_client_id=OTHER)
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED,CONSUMED_AFTER_RETRY", group_reasons=("CLOCKS_NOT_COMPARED",)),
+    History("ordered, done by one client, and failed at another one long after").pub().stored().scanned()
+    .group(CLIENT, OTHER).says("true").handled(success=False, trace_client_id=CLIENT)
+    .handled(1.1, request="R2", times=1, trace_client_id=CLIENT)
+    .handled(50, success=False, request="R3", trace_client_id=OTHER)
+    .handled(51, success=False, request="R4", times=1, trace_client_id=OTHER)
+    .expect(CG="CONSUMED,CONSUMED_AFTER_RETRY,DUPLICATE_DELIVERY"),
     # --- one sample after the fact
     later(History("ordered, failed, the offset passed before the only sample").pub().stored().scanned()
           .group(CLIENT, offset=None, time=AS_OF - 2).says("true").handled(success=False, trace_client_id=CLIENT))

@@ -135,6 +135,7 @@ SELECT cluster, msg_id, group_name, retry_times, max(publish_hour) AS publish_ho
     max(CASE WHEN outcome = 'REPORTED' AND coalesce(cost_ms, 0) > 0 THEN 1 ELSE 0 END) AS reported_cost,
     min(start_ms) AS first_ms, max(start_ms) AS last_ms, max(end_ms) AS last_end_ms,
     min({_CLIENT}) AS client_least, max({_CLIENT}) AS client_most,
+    max(seen_ms) AS last_seen_ms, min(seen_ms) FILTER (outcome IN ('SURE', 'REPORTED')) AS success_seen_ms,
     max({packed(padded("start_ms"), "outcome", _CLIENT, "client_id", "client_host")}) AS last_hand_over,
     max({packed(padded("seen_ms"), padded("start_ms"), "client_id", "client_host")}) FILTER (outcome = 'OPEN')
       AS last_open,
@@ -184,6 +185,8 @@ _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("last_end_ms", "max", "r.last_end_ms", "NULL", "NULL", "NULL"),
     ("client_least", "min", "r.client_least", "NULL", "NULL", "NULL"),
     ("client_most", "max", "r.client_most", "NULL", "NULL", "NULL"),
+    ("last_seen_ms", "max", "r.last_seen_ms", "NULL", "NULL", "NULL"),
+    ("success_seen_ms", "min", "r.success_seen_ms", "NULL", "NULL", "NULL"),
     ("last_hand_over", "max", "r.last_hand_over", "NULL", "NULL", "NULL"),
     ("last_open", "max", "r.last_open", "NULL", "NULL", "NULL"),
     ("first_sure", "min", "r.first_sure", "NULL", "NULL", "NULL"),

@@ -79,17 +79,29 @@ COPY_IS_LAST = "(copy_times > coalesce(times_max, -1) AND retry_place_times = co
 _IN_PLACE = "(times_max <= 0 OR copy_times IS NULL)"
 """SQL of group_evidence: whether all hand-overs are of the message in its own queue. An ordered group retries there."""
 
-_ONE_CLOCK = "client_least = client_most"
-"""SQL of group_evidence: whether one client had all hand-overs. Clocks of several do not show which was the last."""
-_ASKED = f"""CASE WHEN consume_order = '{NOT_IN_ORDER}' OR retry_copy_times IS NOT NULL THEN 0
-    ELSE greatest(0, CASE WHEN handed_times_max > 0 THEN open_count
-        - CASE WHEN last_outcome = 'OPEN' AND {_ONE_CLOCK} THEN 1 ELSE 0 END
+
+def _asked(is_last: str = "true") -> str:
+    """SQL of group_evidence: hand-overs that begin a round again because an attempt failed, or, in a group that has
+    failures, may have failed. An ordered group retries in place, and another client that gets the queue counts the
+    attempts from 0 again. Each failure asks for one hand-over, but not the last one, after which none came yet, or the
+    message was dead; without copies those with attempts before them answer the others.
+
+    is_last: whether the last hand-over by the clocks of clients counts as the last one.
+    """
+    return f"""CASE WHEN consume_order = '{NOT_IN_ORDER}' OR retry_copy_times IS NOT NULL THEN 0
+    ELSE greatest(0, CASE WHEN handed_times_max > 0
+      THEN open_count - CASE WHEN last_outcome = 'OPEN' AND {is_last} THEN 1 ELSE 0 END
         ELSE 0 END - later_hands + CASE WHEN first_failed_ms < last_ms THEN failure_count
-        - CASE WHEN last_outcome = 'FAILED' AND {_ONE_CLOCK} OR dead_ms < last_ms THEN 1 ELSE 0 END ELSE 0 END) END"""
-"""SQL of group_evidence: hand-overs that begin a round again because an attempt failed, or, in a group that has
-failures, may have failed. An ordered group retries in place, and another client that gets the queue counts the attempts
-from 0 again. Each failure asks for one hand-over, but not the last one, after which none came yet, or the message was
-dead; without copies those with attempts before them answer the others."""
+        - CASE WHEN last_outcome = 'FAILED' AND {is_last} OR dead_ms < last_ms THEN 1 ELSE 0 END ELSE 0 END) END"""
+
+
+def _order_known(settings: Settings) -> str:
+    """SQL of group_evidence: whether it is known which hand-over was the last one: one client had all of them, or, by
+    the broker's clock, records of another one came so much later than those of the success.
+    """
+    later = f"last_seen_ms > success_seen_ms + {settings.trace_delay_ms}"
+    return f"(client_least = client_most OR coalesce({later}, false))"
+
 
 _FIRST_REPORTED = "CASE WHEN reported_counts = 1 THEN first_reported END"
 _FIRST_SUCCESS = f"least(coalesce(first_sure, {_FIRST_REPORTED}), coalesce({_FIRST_REPORTED}, first_sure))"
@@ -445,7 +457,7 @@ def _verdicts(as_of_ms: int, settings: Settings) -> str:
     t3 = f"CASE WHEN is_split = 1 THEN coalesce(split_first_ms, {success['start']}, first_ms) ELSE first_ms END"
     return f"""
 SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of_ms} AS as_of_ms,
-  final_state AS state, final_state{_added_codes(settings)} AS codes, substr(''{_reasons()}, 2) AS reasons,
+  final_state AS state, final_state{_added_codes(settings)} AS codes, substr(''{_reasons(settings)}, 2) AS reasons,
   CASE WHEN final_state IN {OPEN_STATES} THEN 1 ELSE 0 END AS is_open,
   message_model, delivery_count, success_count, failure_count, CASE WHEN times_max >= 0 THEN times_max END AS
       retry_times,
@@ -462,7 +474,7 @@ SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of
   CASE WHEN {_DONE} THEN cost_ms END AS handler_cost_ms,
   CASE WHEN final_state = 'UNKNOWN' OR final_why IN ({quoted(_UNPROVEN)}) OR {_UNTRACED}
       OR {_FILTER_IN_DOUBT} OR rounds_missing > 0 OR loss IS NOT NULL OR beginless_count > 0 OR ends_missing > 0
-      OR copies_missing > 0 OR {_DUPLICATE_IN_DOUBT}
+      OR copies_missing > 0 OR {_DUPLICATE_IN_DOUBT} OR {_order_in_doubt(settings)}
     THEN 1 ELSE 0 END AS lacks
 FROM (
   SELECT e.*, h.loss AS loss, {number_at("h.loss", 2)} AS loss_from_ms, {number_at("h.loss", 3)} AS loss_to_ms,
@@ -486,8 +498,21 @@ _ACKED_MS = "CASE WHEN final_why = 'POP_ACKED' THEN pop_acked_ms END"
 _UNTRACED = "final_state IN ('EXPIRED', 'LOST') AND is_traced = 0"
 _FILTER_IN_DOUBT = "final_state IN ('WAITING', 'NO_CONSUMER') AND filter_why <> ''"
 _CAN_DUPLICATE = "message_model = 'CLUSTERING' AND is_single = 1"
-_AGAIN = f"put_back_count + suspended_count + {_ASKED}"
+_PUT_AGAIN = "put_back_count + suspended_count"
+_AGAIN = f"{_PUT_AGAIN} + {_asked()}"
 _DUPLICATE_IN_DOUBT = f"{_CAN_DUPLICATE} AND sent_max IS NULL AND round_hands_max > sent_count + {_AGAIN}"
+
+
+def _handed_again(settings: Settings) -> str:
+    """SQL of group_states: whether the message was handed out again although no failed attempt asked for it."""
+    return f"{_CAN_DUPLICATE} AND round_hands_max > sent_max + {_PUT_AGAIN} + {_asked(_order_known(settings))}"
+
+
+def _order_in_doubt(settings: Settings) -> str:
+    """SQL of group_states: whether it was, by the clocks of several clients alone."""
+    return f"{_CAN_DUPLICATE} AND round_hands_max > sent_max + {_AGAIN} AND NOT ({_handed_again(settings)})"
+
+
 _RETRIED = """(coalesce(success_times, pop_times) > base_times AND (is_reader = 1 OR copy_times IS NOT NULL
     OR pop_times > 0 OR success_times > times_min))"""
 """SQL of group_states: whether an earlier attempt of the group failed. A group of which it is not known what it reads
@@ -530,17 +555,14 @@ def _added_codes(settings: Settings) -> str:
             ("CONSUMED_SLOW", f"{_DONE} AND cost_ms >= {settings.consume_slow_ms}"),
             ("CONSUMED_AFTER_RETRY", f"{_DONE} AND {_RETRIED}"),
             ("RESENT", "put_back_count > 0"),
-            (
-                "DUPLICATE_DELIVERY",
-                f"{_CAN_DUPLICATE} AND round_hands_max > sent_max + {_AGAIN}",
-            ),
+            ("DUPLICATE_DELIVERY", _handed_again(settings)),
             ("DUPLICATE_PROCESSING", f"{_CAN_DUPLICATE} AND success_count > 1 + put_back_count"),
             ("OUT_OF_ORDER", _OVERTAKEN),
         )
     )
 
 
-def _reasons() -> str:
+def _reasons(settings: Settings) -> str:
     """SQL: the reasons with their parameters, each preceded by a semicolon."""
     whys = " ".join(
         f"WHEN '{why}' THEN {named(quoted_text(why), **parameters)}" for why, parameters in _PARAMETERS.items()
@@ -556,6 +578,7 @@ def _reasons() -> str:
             ("rounds_missing > 0", named("'ATTEMPTS_NOT_TRACED'", expected="rounds", found="round_count")),
             ("copies_missing > 0", named("'COPIES_NOT_TRACED'", stored="offered_count", found="first_hands")),
             (_DUPLICATE_IN_DOUBT, "'TOPIC_NOT_SCANNED'"),
+            (_order_in_doubt(settings), "'CLOCKS_NOT_COMPARED'"),
             ("beginless_count > 0", named("'BEGIN_NOT_TRACED'", count="beginless_count")),
             ("ends_missing > 0 AND final_why <> 'END_NOT_TRACED'", named("'END_NOT_TRACED'", count="ends_missing")),
             (
