@@ -144,6 +144,11 @@ class ClusterSample:
         """The groups that were queried."""
         return {row["group_name"] for row in self.rows.get(trail.CLIENTS.name, ())}
 
+    @property
+    def has_readers(self) -> bool:
+        """Whether a group has an offset or a subscription: no other group has a lag."""
+        return bool(self.rows.get(trail.GROUP_OFFSETS.name) or self.rows.get(trail.SUBSCRIPTIONS.name))
+
     def read_topics(self, reached: QueueOffsets, left: Collection[str] = ()) -> set[str]:
         """Topics all of whose queues were read up to this sample. reached: the next offset to read of each queue.
 
