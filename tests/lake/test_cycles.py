@@ -352,3 +352,5 @@ def test_nothing_new_takes_no_judgement(monkeypatch: pytest.MonkeyPatch) -> None
     assert tables.judge(AS_OF_MS + 1, Settings()) == 0
     monkeypatch.undo()
     assert_as_at_once(tables, Settings())
+    names = {name for (name,) in tables.duck.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    assert names & set(trail.READ_WHOLE) == {trail.SAMPLES.name, trail.CLIENTS.name}  # each stage would read them again

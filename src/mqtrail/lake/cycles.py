@@ -10,6 +10,7 @@ message's last judgement had added. So the results together equal those of judgi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -386,12 +387,16 @@ class Cycle:
     def _compute_state(self) -> None:
         folds = trail.GROUP_FOLDS.name
         columns = ", ".join(trail.GROUP_FOLDS.names)
+        stages = trail.state_stages(self._as_of_ms, self._settings)
+        readers = Counter(name for stage in stages for name in stage.reads)
         for name in trail.READ_WHOLE:
-            self._view(name, self._known.samples(name, self._horizon_ms))
+            # Samples are in many small files, and keyframes bound their rows: read once what several stages read.
+            is_table = name in trail.SAMPLED and readers[name] > 1
+            define(self._duck, Stage(name, self._known.samples(name, self._horizon_ms), ()), table=is_table)
         self._view(
             folds, f"SELECT {columns} FROM ({self._known.results(folds)}) UNION ALL SELECT {columns} FROM folded"
         )
-        run_stages(self._duck, trail.state_stages(self._as_of_ms, self._settings), also_read=trail.STATE * 2)
+        run_stages(self._duck, stages, also_read=trail.STATE * 2)
 
     # -- messages that are due by the state ------------------------------------------------------------------------
 
