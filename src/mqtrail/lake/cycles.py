@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import duckdb
@@ -39,6 +39,10 @@ _KNOWN_COLUMNS = {  # of the last judgements: what the difference to the new one
 }  # fmt: skip
 
 
+StatePrint = tuple[int, int | None]
+"""Number of rows of a relation, and the sum of their hashes: relations with equal ones have the same rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class LastJudgement:
     """What a judgement needs of the one before it."""
@@ -46,6 +50,8 @@ class LastJudgement:
     as_of_ms: int
     settings: dict[str, int]
     only_until: bool
+    prints: Mapping[str, StatePrint] = field(default_factory=dict)
+    """Of the relations of trail.STATE as it saw them; empty: not known."""
 
 
 class Known(Protocol):
@@ -125,6 +131,8 @@ class Cycle:
         self._before_count = 0  # rows of attempts_before
         self.bulk_files: dict[str, list[str]] = {}
         """What a bulk made: the files of BULK_RESULTS are to be appended too."""
+        self.prints: dict[str, StatePrint] = {}
+        """Of the state that this judgement sees."""
 
     def run(self) -> int:
         """Judge; return the number of messages. The rows to append are relations named by `append_…`."""
@@ -403,15 +411,14 @@ class Cycle:
     def _find_changed(self) -> bool:
         """Add the messages whose verdict the state can have changed; return whether there are any."""
         last = self._last
+        self.prints = self._print_state()
         if last is None or self._known.is_state_lost:
             return False
-        for name in trail.STATE:
-            self._view(f"last_{name}", self._known.state(name))
         settings = "true" if last.settings != self._settings.values() else "false"
         found = f"SELECT cluster, publish_hour, msg_id, as_of_ms FROM ({self._known.results(trail.OPEN_IDS.name)})"
         self._table("found_open", f"{found} AS every WHERE {settings}")
         self._table("found_ids", "SELECT * FROM found_open WHERE false")
-        for cause in trail.causes(last.as_of_ms, self._as_of_ms, self._settings):
+        for cause in self._causes(last):
             changes = Stage(f"changed_{cause.name}", cause.changes, ())
             if define(self._duck, changes, table=True, recurs=True):
                 relation = cause.reads.removesuffix("_before")
@@ -424,6 +431,22 @@ class Cycle:
             WHERE (cluster, msg_id) NOT IN (SELECT (cluster, msg_id) FROM due_ids)"""
         )
         return added > 0
+
+    def _causes(self, last: LastJudgement) -> list[trail.Cause]:
+        """The causes that can have found something, the state of the last judgement being readable for them."""
+        same = frozenset(name for name, found in self.prints.items() if last.prints.get(name) == found)
+        empty = frozenset(name for name, (count, _) in self.prints.items() if not count)
+        every = trail.causes(last.as_of_ms, self._as_of_ms, self._settings)
+        causes = [cause for cause in every if cause.may_change(same, empty)]
+        for name in frozenset().union(*(cause.state for cause in causes)):
+            self._view(f"last_{name}", self._known.state(name))
+        return causes
+
+    def _print_state(self) -> dict[str, StatePrint]:
+        rows = " UNION ALL ".join(
+            f"SELECT '{name}', count(*), sum(hash(state_row)::hugeint) FROM {name} AS state_row" for name in trail.STATE
+        )
+        return {name: (count, hashes) for name, count, hashes in self._duck.execute(rows).fetchall()}
 
     def _drop_outdated(self) -> None:
         """Keep the found rows of open_ids that no later judgement replaced."""

@@ -55,6 +55,17 @@ class Cause:
     """SQL: cluster, publish_hour and msg_id of messages, and as_of_ms of the row in which they were found."""
     reads: str
     """The relation that `finds` reads: OPEN_IDS, TRAJECTORIES or VERDICTS."""
+    by_time: bool = False
+    """Whether time alone makes a change, if the state has rows."""
+
+    @property
+    def state(self) -> frozenset[str]:
+        """At least the relations of STATE that `changes` compares."""
+        return frozenset(name for name in STATE if name in self.changes)
+
+    def may_change(self, same: frozenset[str], empty: frozenset[str]) -> bool:
+        """Whether there can be changes. same, empty: relations with the rows of the last judgement, and without any."""
+        return not self.state or not self.state <= (same & empty if self.by_time else same)
 
 
 def causes(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
@@ -163,6 +174,7 @@ def _of_members(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
             f"""SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_clients c ON {_SAME_GROUP}
               WHERE {flipped} OR {_between_samples("clients_sampled_ms")}""",
             OPEN_IDS,
+            by_time=True,
         ),
         Cause(
             "holders",
@@ -179,6 +191,7 @@ def _of_members(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
             f"SELECT {_found('w')} FROM {OPEN_IDS} w JOIN changed_sampling c ON w.cluster = c.cluster"
             " AND w.broker_name = c.broker_name",
             OPEN_IDS,
+            by_time=True,
         ),
         Cause(
             "handling_times",
@@ -450,6 +463,7 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
             WHERE f.reason <> '{CLIENT_VANISHED}'
               OR f.as_of_ms = f.latest_ms AND coalesce(f.from_ms <= {_NAMED_FROM_MS}, true)""",
             VERDICTS,
+            by_time=True,
         ),
         Cause(
             "redeliveries",
@@ -459,6 +473,7 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
               AND v.group_name = c.group_name AND v.last_delivered_ms >= c.from_ms + {settings.trace_delay_ms}
               AND coalesce(v.visible_ms, 0) < least(c.to_ms, v.last_delivered_ms - {REDELIVERY_MS_MIN - 1})""",
             VERDICTS,
+            by_time=True,
         ),
         Cause(
             "losses",
@@ -466,6 +481,7 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
             f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_losses c ON t.cluster = c.cluster
               WHERE t.knowledge = 'INCOMPLETE' AND c.from_ms <= t.last_event_ms + {margin}""",
             TRAJECTORIES,
+            by_time=True,
         ),
         _of_lost_ranges(changed("losses", "cluster, from_ms, to_ms, reason")),
     ]  # fmt: skip
@@ -493,6 +509,7 @@ def _of_lost_ranges(changed: str) -> Cause:
           AND c.reason IN ('{RANGE_NOT_READ}' || t.topic, {of_all})
           WHERE t.message_codes LIKE '%TX_%' OR t.reasons LIKE '%TRANSACTION_NOT_KNOWN%' OR t.stored_ms IS NULL""",
         TRAJECTORIES,
+        by_time=True,
     )
 
 
