@@ -22,7 +22,7 @@ from tests.lake.changes import ONE_LATE_ROW, rows_of_changes
 from tests.lake.recorded import Batch, as_changes, needed
 from tests.lake.stories import small_stories, story
 from tests.trail.histories import AS_OF_MS, BASE_MS, HISTORIES, Row, evidence, traced, units
-from tests.trail.story import CLIENT, GROUP, History
+from tests.trail.story import AS_OF, CLIENT, GROUP, History
 
 SEEDS = int(os.environ.get("SEEDS", "1"))
 CYCLES = 4
@@ -70,8 +70,9 @@ class Tables:
     def new_attempts(self) -> str:
         return self._attempts(f"cycle > {self.judged}")
 
-    def judged_attempts(self, hours: Collection[int]) -> str:
-        return self._attempts(f"cycle <= {self.judged} AND publish_hour IN ({_list(hours)})")
+    def judged_attempts(self, hours: Collection[int] | None = None) -> str:
+        where = "true" if hours is None else f"publish_hour IN ({_list(hours)})"
+        return self._attempts(f"cycle <= {self.judged} AND {where}")
 
     def batch_items(self, hours: Collection[int]) -> str:
         return self._attempts(f"batch_id <> '' AND publish_hour IN ({_list(hours)})")
@@ -362,3 +363,16 @@ def test_nothing_new_takes_no_judgement(monkeypatch: pytest.MonkeyPatch) -> None
     assert names & set(trail.READ_WHOLE) == {trail.SAMPLES.name, trail.CLIENTS.name}  # each stage would read them again
     looked = {name.removeprefix("changed_") for name in names if name.startswith("changed_")}
     assert looked == {"time", "clients", "sampling"}  # the state is the same, and has no losses
+
+
+@pytest.mark.slow
+def test_a_message_dated_after_an_instant_is_counted_once() -> None:
+    """It was judged before, a judgement leaves later attempts out, and then a record of it comes."""
+    rows = evidence([traced("ahead").pub(AS_OF + 50, stored=1).group(CLIENT).handled(AS_OF + 51)])
+    tables = Tables()
+    tables.arrive(rows)
+    tables.judge(AS_OF_MS - 2, Settings())
+    tables.judge(AS_OF_MS - 1, Settings(), only_until=True)
+    tables.arrive({"trace_events": rows["trace_events"][-1:]})
+    tables.judge(AS_OF_MS, Settings())
+    assert_as_at_once(tables, Settings())

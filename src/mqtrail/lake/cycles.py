@@ -66,8 +66,8 @@ class Known(Protocol):
     def new_attempts(self) -> str:
         """Attempts that no judgement has seen."""
 
-    def judged_attempts(self, hours: Collection[int]) -> str:
-        """Attempts that earlier judgements have seen."""
+    def judged_attempts(self, hours: Collection[int] | None = None) -> str:
+        """Attempts that earlier judgements have seen. None: of every hour."""
 
     def batch_items(self, hours: Collection[int]) -> str:
         """Of all attempts, at least those with a batch_id."""
@@ -238,6 +238,8 @@ class Cycle:
         left = "SELECT cluster, publish_hour, msg_id FROM new_attempts"
         if self._last is not None and self._last.only_until:
             left += f" UNION ALL {self._left_out(self._last.as_of_ms)}"
+        if self._only_until:
+            left += f" UNION ALL {self._later()}"
         self._table("due_ids", f"SELECT DISTINCT cluster, publish_hour, msg_id FROM ({left}) AS due")
         self._find_alike()
         self._find_overtaken()
@@ -247,6 +249,16 @@ class Cycle:
         """SQL: messages with attempts that the last judgement left out. The folds do not contain these attempts."""
         return f"""SELECT cluster, publish_hour, msg_id FROM ({self._known.results(trail.OPEN_IDS.name)}) AS waiting
           WHERE as_of_ms = {last_ms} AND look_ms = {last_ms + 1}"""
+
+    def _later(self) -> str:
+        """SQL: messages with attempts that this judgement leaves out and earlier ones counted in the folds.
+
+        Each column alone is compared, so that DuckDB skips row groups by their statistics.
+        """
+        judged = self._known.judged_attempts()
+        places = f"SELECT cluster, publish_hour, msg_id FROM ({judged}) AS judged WHERE"
+        late = f"> {self._as_of_ms}"
+        return f"{places} start_ms {late} UNION ALL {places} start_ms IS NULL AND end_ms {late}"
 
     def _find_alike(self) -> None:
         """Make alike_found from the copies that no judgement has compared, and add its messages to those due."""
