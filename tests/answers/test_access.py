@@ -31,6 +31,7 @@ from mqtrail.answers.access import accounts as passwords
 from mqtrail.answers.access.confined import ConfinedAnswers
 from mqtrail.answers.access.sessions import Attempts, Sessions
 from mqtrail.answers.changes import AuditLog, ClusterChanges, read_audit
+from mqtrail.answers.handling import HandledIncidents
 from mqtrail.answers.http import API_PREFIX, Changing, make_api
 from mqtrail.answers.lookup import Answers
 from mqtrail.wire import MQError
@@ -339,7 +340,8 @@ def guarded(lake_path: Path, shop: Shop, tmp_path_factory: pytest.TempPathFactor
     access = AccessDesk(AccessConfig(), Accounts(folder / "users.json"), audit)
     sources = Sources.open(lake_path, shop.namesrv)
     changing = Changing(ClusterChanges(shop.namesrv, audit))
-    with serving(make_api(sources, None, changing, access, folder / "alerts.sqlite")) as url:
+    handled = HandledIncidents(folder / "incidents.sqlite", audit.path)
+    with serving(make_api(sources, None, changing, access, folder / "alerts.sqlite", handled)) as url:
         yield Guarded(url, access, audit.path)
 
 
@@ -356,6 +358,9 @@ def test_each_role_at_each_route(guarded: Guarded, role: str) -> None:
             for path in ("/changes/plan", "/changes?basis=another"):
                 answer = client.post(API_PREFIX + path, json={"action": action, **fields})
                 assert (answer.status_code not in (401, 403)) is (role in allowed), (role, action, answer.text)
+        order = {"incident_id": "none", "kind": "acknowledge"}
+        status = client.post(f"{API_PREFIX}/incidents/acts", json=order).status_code
+        assert status == (404 if role in OPERATE else 403 if role else 401), (role, status)
         assert (client.get("/openapi.json").status_code == 401) is (role == "")
 
 
@@ -363,8 +368,8 @@ def test_every_route_is_in_the_matrix(guarded: Guarded) -> None:
     """A new operation needs a decision on who may ask it."""
     with guarded.client("viewer") as client:
         paths = client.get("/openapi.json").json()["paths"]
-    known = {API_PREFIX + path for _, path in ROUTES} | {f"{API_PREFIX}/changes", f"{API_PREFIX}/changes/plan"}
-    assert set(paths) == known
+    posts = ("/changes", "/changes/plan", "/incidents/acts")
+    assert set(paths) == {API_PREFIX + path for path in (*(path for _, path in ROUTES), *posts)}
 
 
 def test_bodies_are_hidden_from_viewers(guarded: Guarded, shop: Shop) -> None:

@@ -29,7 +29,7 @@ LATE = {"duckdb", "pyarrow", "deltalake", "numpy", "pandas", "pyspark", "aiohttp
         (("--namesrv", "127.0.0.1:1", "--host", "0.0.0.0"), "--host: found '0.0.0.0' without HTTPS"),
         (("--namesrv", "127.0.0.1:1", "--host", "example.com"), "set [console] url to the https:// address"),
         (("--namesrv", "nonsense"), "nonsense"),
-        (("--namesrv", "127.0.0.1:1", "--audit-log", "x"), "found --audit-log without --allow-changes"),
+        (("--namesrv", "127.0.0.1:1", "--audit-log", "x"), "found --audit-log without --allow-changes, a lake"),
     ],
 )
 def test_wrong_options(capsys: pytest.CaptureFixture[str], options: tuple[str, ...], expected: str) -> None:

@@ -14,6 +14,7 @@ from tests.cli.conftest import Command
 from tests.trail.incident_faults import FAULTS
 from tests.trail.incident_lakes import CLUSTER, IncidentLake, commit_all
 
+KINDS = ("reopen", "unmute", "mute", "acknowledge")
 EXPECTED: dict[str, str] = {}
 
 
@@ -77,6 +78,28 @@ def test_only_chosen_codes_and_times(mqtrail: Command, lake: Path) -> None:
     assert result.json["incidents"] == []
     assert len(mqtrail("sql", "SELECT * FROM incidents", "--lake", str(lake), "--json").rows) == 1
     assert mqtrail("incidents", "--lake", str(lake), "--cluster", CLUSTER, "--json").json["incidents"]
+
+
+def test_acknowledged_and_muted(mqtrail: Command, lake: Path) -> None:
+    """The acts are shown with the incident, with who did them and why; the file and the audit log are in the data
+    folder.
+    """
+    [one] = mqtrail("incidents", "--lake", str(lake), "--json").json["incidents"]
+    name, where = one["incident_id"], ("--lake", str(lake))
+    assert one["handling"] == {"acknowledged": None, "muted": None, "history": []}
+    assert "acknowledged by" in mqtrail("incidents", "ack", name[:5], "--why", "disk is full", *where).out
+    assert mqtrail("incidents", "mute", name, *where).code == 2
+    assert mqtrail("incidents", "mute", name, "--why", "known", "--for", "91d", *where).code == 2
+    muted = mqtrail("incidents", "mute", name, "--why", "known", "--for", "2h", *where, "--json").json
+    assert muted["muted"]["until_ms"] - muted["muted"]["at_ms"] == pytest.approx(7_200_000, abs=60_000)
+    shown = mqtrail("incidents", "show", name, *where)
+    assert "(disk is full)" in shown.out
+    assert "muted by" in shown.out
+    assert mqtrail("incidents", "unmute", name, *where).code == 0
+    assert mqtrail("incidents", "unmute", name, *where).code == 2
+    assert mqtrail("incidents", "reopen", name, *where).out == f"{name}: open\n"
+    audited = mqtrail("audit", "--json").json["changes"]
+    assert [each["action"] for each in audited] == [f"{kind}-incident" for kind in KINDS]
 
 
 def test_wrong_questions(mqtrail: Command, lake: Path) -> None:

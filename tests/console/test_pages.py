@@ -27,6 +27,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         "/search",
         "/message?id=x",
         "/incidents",
+        "/incident?id=x",
         "/dead-letters?group=x&error=",
         "/groups",
         "/group?name=x",

@@ -94,9 +94,51 @@ class ClocksAnswer:
     clocks: tuple[HostClock, ...]
 
 
+class IncidentActKind(StrEnum):
+    """What a person does about an incident."""
+
+    ACKNOWLEDGE = "acknowledge"  # somebody works on it
+    REOPEN = "reopen"  # takes that back
+    MUTE = "mute"  # no alerts about it until a time
+    UNMUTE = "unmute"
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentAct:
+    """One act. who: a user; without accounts an address. door: page, api or command. until_ms: of a mute, else None.
+
+    incident_id, begin_ms, end_ms: of the incident, as the person saw it.
+    """
+
+    at_ms: int
+    kind: IncidentActKind
+    who: str
+    door: str
+    why: str
+    until_ms: int | None
+    incident_id: str
+    begin_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentHandling:
+    """What people did about an incident. acknowledged, muted: the act that holds now; None: none does.
+
+    history: the acts on incidents of the same cluster, cause and conditions, also earlier ones, the latest first.
+    """
+
+    acknowledged: IncidentAct | None
+    muted: IncidentAct | None
+    history: tuple[IncidentAct, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownIncident:
-    """A row of trail.incidents.INCIDENTS with its lists, its cause in words and what to do."""
+    """A row of trail.incidents.INCIDENTS with its lists, its cause in words and what to do.
+
+    handling: None: unknown.
+    """
 
     cluster: str
     incident_id: str
@@ -126,6 +168,7 @@ class ShownIncident:
     certainty: int
     examples: tuple[str, ...]
     good_examples: tuple[str, ...]
+    handling: IncidentHandling | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from mqtrail.clock import now_ms
 
 from .config import load
 from .exits import Exit
+from .incident_acts import handled_incidents
 from .operate import table
 from .options import ConfigFile, Json, LakeFolder, Namesrv
 from .output import say, show_json, warn
@@ -36,7 +37,9 @@ def alerts_run(
 
     known = read_rules(rules)
     sources = sources_of(lake, namesrv, config)
-    history = AlertHistory(load(config).data(None) / ALERTS_FILE)
+    settings = load(config)
+    history = AlertHistory(settings.data(None) / ALERTS_FILE)
+    handled = handled_incidents(settings)
     end = threading.Event()
     if not once:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -44,7 +47,7 @@ def alerts_run(
         say(f"{len(known.rules)} rules, checked every {known.interval}; Ctrl-C ends it")
     try:
         while True:
-            failed = watch(known, sources, history, now_ms())
+            failed = watch(known, sources, history, now_ms(), handled=handled)
             for channel, why in failed:
                 warn(f"channel {channel}: {why}; will be retried")
             if once:

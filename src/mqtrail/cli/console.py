@@ -11,6 +11,7 @@ from .config import Config, load
 from .console_users import USERS_FILE
 from .exits import Exit, UsageError
 from .imports import collector_paused, modules_hidden
+from .incident_acts import handled_incidents
 from .options import ConfigFile, LakeFolder, Namesrv
 from .output import say
 from .serving import listen, serve, sources_of
@@ -52,8 +53,8 @@ def console(
     sources = sources_of(lake, namesrv, config)
     access = access_of(settings, host, audit_log)
     changes = changes_of(sources, settings, audit_log) if allow_changes else None
-    if audit_log is not None and changes is None and access is None:
-        raise UsageError("found --audit-log without --allow-changes and without accounts, expected one of them")
+    if audit_log is not None and changes is None and access is None and sources.lake is None:
+        raise UsageError("found --audit-log without --allow-changes, a lake or accounts, expected one of them")
     with listen(host, port, is_open=access is not None) as listening:
         with collector_paused(), modules_hidden(*UNUSED):
             from mqtrail.answers.access import SEARCHES_FILE
@@ -61,7 +62,8 @@ def console(
             from mqtrail.console import make_console
 
             data = settings.data(None)
-            app = make_console(sources, changes, access, data / ALERTS_FILE, data / SEARCHES_FILE)
+            handled = handled_incidents(settings, audit_log)
+            app = make_console(sources, changes, access, data / ALERTS_FILE, data / SEARCHES_FILE, handled)
         tls = (access.config.tls_certificate, access.config.tls_key) if access and access.config.tls_key else None
         at = "https://{address}" if tls else "http://{address}"
         words = f"console on {at}, HTTP API described by {at}/openapi.json; Ctrl-C ends it"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mqtrail.answers import IncidentsAnswer, ShownIncident, duration_text
+from mqtrail.answers import IncidentAct, IncidentHandling, IncidentsAnswer, ShownIncident, duration_text
 from mqtrail.trail.incidents import NO_SINGLE_CAUSE
 
 from .draw import day_clock, scope_line
@@ -46,8 +46,31 @@ def incident(one: ShownIncident) -> RenderableType:
         ("good", "\n".join(one.good_examples)),
         ("to do", one.advice),
         ("found", day_clock(one.found_ms)),
+        ("history", "\n".join(_acts(one))),
     ]
     return Group(_heading(one, is_mixed=True), _block(lines))
+
+
+def handling_text(handling: IncidentHandling | None) -> str:
+    """Return what people did about an incident as far as it holds now; '' for nothing."""
+    if handling is None:
+        return "unknown"
+    parts = []
+    if (act := handling.acknowledged) is not None:
+        parts.append(f"acknowledged by {act.who} at {day_clock(act.at_ms)}{_because(act)}")
+    if (act := handling.muted) is not None:
+        parts.append(f"muted by {act.who} until {day_clock(act.until_ms)}{_because(act)}")
+    return "; ".join(parts)
+
+
+def _because(act: IncidentAct) -> str:
+    return f" ({act.why})" if act.why else ""
+
+
+def _acts(one: ShownIncident) -> Iterator[str]:
+    for act in one.handling.history if one.handling is not None else ():
+        until = "" if act.until_ms is None else f" until {day_clock(act.until_ms)}"
+        yield f"{day_clock(act.at_ms)} {act.who}: {act.kind}{until}{_because(act)}"
 
 
 def _heading(one: ShownIncident, *, is_mixed: bool) -> Text:
@@ -78,6 +101,7 @@ def _summary(one: ShownIncident) -> list[tuple[str, str]]:
         ("what", f"{one.message_count} messages: {', '.join(one.what)}"),
         ("where", where or "nothing that the bad messages share"),
         ("sure", _certainty(one)),
+        ("state", handling_text(one.handling)),
     ]
 
 

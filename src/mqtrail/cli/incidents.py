@@ -13,17 +13,14 @@ from mqtrail.clock import now_ms
 from .answers import exit_of, lake_answers, reading
 from .config import load
 from .exits import Exit, UsageError
+from .incident_acts import IncidentId, Since, Until, handled_incidents
 from .options import ConfigFile, Json, LakeCluster, LakeFolder, time_range
 from .output import show_answer, show_json, warn
 
 if TYPE_CHECKING:
-    from mqtrail.answers import IncidentsAnswer, ShownIncident
+    from mqtrail.answers import IncidentsAnswer, Scope, ShownIncident
 
 SHOWN_MAX = 10
-Since = Annotated[
-    str, typer.Option("--from", help="Begin: a time (UTC), or an age such as 2h. [default: the lake's last 24 h]")
-]
-Until = Annotated[str, typer.Option("--to", help="End (exclusive). [default: the lake's end]")]
 Statuses = Annotated[
     list[str] | None,
     typer.Option("--status", help="Only bad messages with this verdict code; repeatable. [default: all bad codes]"),
@@ -48,6 +45,7 @@ def incidents(
     from mqtrail.answers import as_json
 
     found = _found(since, until, status, lake, cluster, config, json)
+    found = handled_incidents(load(config)).shown_in(found, now_ms())
     if found.not_kept:
         warn(f"not kept in the lake: {found.not_kept}")
     if json:
@@ -60,7 +58,7 @@ def incidents(
 
 
 def incidents_show(
-    incident: Annotated[str, typer.Argument(metavar="ID", help="Id of the incident, or its first characters.")],
+    incident: IncidentId,
     since: Since = "",
     until: Until = "",
     status: Statuses = None,
@@ -74,7 +72,38 @@ def incidents_show(
     Searches like `list`. Without --from, --to and --status, incidents stored in the lake are shown without a search.
     """
     from mqtrail.answers import as_json
+    from mqtrail.answers.handling import HandlingFailed
 
+    kept, scope = chosen(incident, since, until, status, lake, cluster, config, json)
+    if scope is not None:
+        return exit_of(scope, Exit.FAILED)
+    try:
+        kept = handled_incidents(load(config)).of(kept, now_ms())
+    except HandlingFailed as error:
+        warn(str(error))
+    if json:
+        show_json(as_json(kept[0]))
+    else:
+        from .draw_incidents import incident as drawn
+
+        show_answer(drawn, kept[0])
+    return Exit.OK
+
+
+def chosen(
+    incident: str,
+    since: str,
+    until: str,
+    status: list[str] | None,
+    lake: str | None,
+    cluster: str,
+    config: ConfigFile,
+    json: bool,
+) -> tuple[tuple[ShownIncident, ...], Scope | None]:
+    """Return the one incident whose id begins so: of the lake, or of a search; or what was searched without finding it.
+
+    UsageError: there are several.
+    """
     kept: tuple[ShownIncident, ...] = ()
     if not (since or until or status):
         with reading("reading the lake", json):
@@ -84,17 +113,11 @@ def incidents_show(
         kept = tuple(one for one in found.incidents if one.incident_id.startswith(incident))
         if not kept:
             warn(f"found no incident {incident!r} in the searched time: pass its --from and --to")
-            return exit_of(found.scope, Exit.FAILED)
+            return (), found.scope
     if len(kept) > 1:
         names = ", ".join(one.incident_id for one in kept[:SHOWN_MAX])
         raise UsageError(f"found {len(kept)} incidents that begin with {incident!r}, expected one: {names}")
-    if json:
-        show_json(as_json(kept[0]))
-    else:
-        from .draw_incidents import incident as drawn
-
-        show_answer(drawn, kept[0])
-    return Exit.OK
+    return kept, None
 
 
 def _found(

@@ -17,6 +17,7 @@ from mqtrail.answers import DeadLetterConditions, LatencySegment, Sources
 from mqtrail.answers.access import SEARCHES_FILE, AccessDesk, SavedSearches
 from mqtrail.answers.alerts import ALERTS_FILE
 from mqtrail.answers.changes import ClusterChanges
+from mqtrail.answers.handling import HandledIncidents
 from mqtrail.answers.http import Changing, Workers, actor_of, make_api
 
 from .alerts import alerts
@@ -30,6 +31,7 @@ from .delayed import delayed
 from .frame import THEMES, Desk, PageReader
 from .groups import group, groups
 from .home import home
+from .incident import incident
 from .incidents import incidents
 from .latency import latency
 from .login import add_login
@@ -57,17 +59,19 @@ def make_console(
     access: AccessDesk | None = None,
     alerts: Path = Path(ALERTS_FILE),
     searches: Path = Path(SEARCHES_FILE),
+    handled: HandledIncidents | None = None,
 ) -> FastAPI:
     """Return the application. NiceGUI keeps its pages in the process, so there is one console in a process.
 
     changes: readers may change the cluster. access: the accounts; None: anyone who can connect may do everything.
-    alerts: the file of `mqtrail alerts run`. searches: the file of saved searches.
+    alerts: the file of `mqtrail alerts run`. searches: the file of saved searches. handled: the acknowledged and muted
+    incidents; None: unknown.
     """
     workers = Workers()
     changing = None if changes is None else Changing(changes)
-    app = make_api(sources, workers, changing, access, alerts)
+    app = make_api(sources, workers, changing, access, alerts, handled)
     saved = SavedSearches(searches)
-    desk = Desk(app.state.seen, workers, changing, alerts, saved)
+    desk = Desk(app.state.seen, workers, changing, alerts, saved, handled)
 
     _add_pages(desk)
     add_saved(app, saved, workers)
@@ -120,6 +124,10 @@ def _add_pages(desk: Desk) -> None:
         first = max(0, min(skip, SKIP_MAX))
         wanted = DeadLetterConditions(group_name=group[:255], topic=topic[:255], error=cut, skip=first)
         await dead_letters(desk.of(request), PageReader.of(request), wanted)
+
+    @ui.page("/incident", response_timeout=PAGE_S)
+    async def incident_page(request: Request, id: str = "") -> None:
+        await incident(desk.of(request), PageReader.of(request), id.strip()[:64], actor_of(request, "page"))
 
     @ui.page("/stored", response_timeout=PAGE_S)
     async def stored_page(request: Request, evidence: str = "") -> None:

@@ -20,6 +20,7 @@ from nicegui.elements.mixins.text_element import TextElement
 from mqtrail import trail
 from mqtrail.answers import FIELDS, TEXT_SIZE_MAX, Scope
 from mqtrail.answers.access import Right, SavedSearches, SeenSources
+from mqtrail.answers.handling import HandledIncidents
 from mqtrail.answers.http import API_PREFIX, LOGIN, Changing, Workers, visitor_of
 from mqtrail.clock import now_ms
 from mqtrail.gateway import Problem
@@ -60,6 +61,8 @@ class Desk:
     """The file of `mqtrail alerts run`; None: there is no page for it."""
     searches: SavedSearches | None = None
     """What people saved; None: nobody can."""
+    handled: HandledIncidents | None = None
+    """The acknowledged and muted incidents; None: unknown."""
 
     def of(self, request: Request) -> Desk:
         """Return what a page of this request answers from: the sources as its reader may see them."""

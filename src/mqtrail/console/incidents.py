@@ -10,6 +10,7 @@ from mqtrail.answers import IncidentsAnswer, ShownIncident
 from mqtrail.clock import now_ms
 
 from .frame import Desk, PagePart, PageReader, bounds, codes, frame, link, start_with, table, tag
+from .incident import handling_words
 from .looks import count, duration
 
 ROWS_MAX: Final = 50
@@ -24,9 +25,14 @@ async def incidents(desk: Desk, reader: PageReader) -> None:
             return
         tag("p", reader.say("incidents_text"), "quiet")
         part = PagePart(desk, reader)
-    lake = desk.sources.of_lake
+    lake, handled = desk.sources.of_lake, desk.handled
+
+    def ask() -> IncidentsAnswer:
+        found = lake().incidents(now_ms(), is_kept=False)
+        return found if handled is None else handled.shown_in(found, now_ms())
+
     await ui.context.client.connected()
-    await part.show(lambda: lake().incidents(now_ms(), is_kept=False), lambda answer: _draw(reader, answer))
+    await part.show(ask, lambda answer: _draw(reader, answer))
 
 
 def _draw(reader: PageReader, answer: IncidentsAnswer) -> None:
@@ -34,7 +40,7 @@ def _draw(reader: PageReader, answer: IncidentsAnswer) -> None:
     if not answer.incidents:
         tag("p", reader.say("no_incidents"))
         return
-    names = ("began", "what", "cause", "advice", "common", "bad_share", "code", "example")
+    names = ("incident", "handling", "began", "what", "cause", "advice", "common", "bad_share", "code", "example")
     with table([reader.say(name) for name in names], reader.say("incidents")) as add:
         for one in answer.incidents[:ROWS_MAX]:
             _row(reader, one, add)
@@ -43,6 +49,9 @@ def _draw(reader: PageReader, answer: IncidentsAnswer) -> None:
 
 
 def _row(reader: PageReader, one: ShownIncident, add: Any) -> None:
+    def name() -> None:
+        link(one.incident_id, "/incident", id=one.incident_id)
+
     def said() -> None:
         codes(reader, one.codes)
 
@@ -59,4 +68,5 @@ def _row(reader: PageReader, one: ShownIncident, add: Any) -> None:
     outside = f"{count(one.outside_bad_count)}/{count(one.outside_count)}"
     common = "; ".join((*one.conditions, *one.neighbours, *one.errors))
     share = reader.say("inside_outside", inside=inside, outside=outside)
-    add([began, "; ".join(one.what), f"{one.cause}: {one.explanation}", one.advice, common, share, said, examples])
+    cause, state = f"{one.cause}: {one.explanation}", handling_words(reader, one.handling)
+    add([name, state, began, "; ".join(one.what), cause, one.advice, common, share, said, examples])

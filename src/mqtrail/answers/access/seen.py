@@ -45,6 +45,7 @@ from ..cluster import (
 from ..doctor import Diagnosis
 from ..operations import BrokerAccessAnswer, NameServersAnswer, ReplicationAnswer
 from ..sources import Sources
+from ..summaries import ShownIncident
 from ..waiting import ROWS_DEFAULT, DelayedAnswer, PopsAnswer, TransactionsAnswer
 from .model import LOCAL, NotAllowed, Person, Right
 
@@ -135,6 +136,13 @@ class SeenSources:
         if isinstance(change, ResendMessage) and change.is_to_topic:
             for step in plan.steps:
                 self.check(Right.OPERATE, step.after)
+
+    def check_incident(self, one: ShownIncident | None = None) -> None:
+        """Raise NotAllowed unless the person may operate all topics of an incident's cluster; None: of any cluster."""
+        person = self.now()
+        clusters = {each.cluster for each in person.grants} if one is None else {one.cluster}
+        if not any(person.may(Right.OPERATE, cluster) for cluster in clusters):
+            refuse(person, Right.OPERATE)
 
     def answers(self, cluster: str = "") -> Answers:
         """Return look-ups in all sources, confined to what the person may read. The first call imports DuckDB."""

@@ -10,9 +10,11 @@ from typing import Final
 from mqtrail.client.admin import Trend, TrendState
 from mqtrail.wire import MQError
 
+from ..handling import HandledIncidents, HandlingFailed
 from ..model import Scope, SearchConditions, moment_text
 from ..query_text import parse_query
 from ..sources import Sources
+from ..summaries import ShownIncident
 from .rules import Measure, Rule
 
 GROWTH_MS: Final = 5_000  # between the two readings of the lag
@@ -28,19 +30,23 @@ class AlertPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One subject of a rule: '' for all, or a group, or a topic with a group. value: None: unknown, for the reason why.
+    """One subject of a rule: '' for all, a group, a topic with a group, an incident. value: None: unknown, see why.
 
-    query: the search that shows its messages.
+    query: the search that shows its messages. is_muted: no alert is raised while it is bad.
     """
 
     subject: str
     value: float | None
     query: str
     why: str = ""
+    is_muted: bool = False
 
 
-def measure(rule: Rule, sources: Sources, now_ms: int) -> list[Measured]:
-    """Return the subjects with their values; a rule that cannot be measured as a whole has the subject '' alone."""
+def measure(rule: Rule, sources: Sources, now_ms: int, handled: HandledIncidents | None = None) -> list[Measured]:
+    """Return the subjects with their values; a rule that cannot be measured as a whole has the subject '' alone.
+
+    handled: knows which incidents are muted; None: none is.
+    """
     query = _query(rule, now_ms)
     try:
         match rule.measure:
@@ -53,6 +59,8 @@ def measure(rule: Rule, sources: Sources, now_ms: int) -> list[Measured]:
                 return [Measured("", float(now_ms - scope.as_of_ms), query)]
             case Measure.P99:
                 return list(_latency(rule, sources, now_ms))
+            case Measure.INCIDENTS:
+                return list(_incidents(rule, sources, now_ms, handled))
             case Measure.LAG | Measure.LAG_GROWTH:
                 return list(_lag(rule, sources))
     except (MQError, OSError) as error:
@@ -98,6 +106,29 @@ def _latency(rule: Rule, sources: Sources, now_ms: int) -> Iterator[Measured]:
         subject = f"{topic} {group}".strip()
         if not why or value > rule.above:
             yield Measured(subject, value, f"{words} from:{_moment(now_ms - rule.window_ms)}")
+
+
+def _incidents(rule: Rule, sources: Sources, now_ms: int, handled: HandledIncidents | None) -> Iterator[Measured]:
+    """Yield each incident of the window. If it is not known which are muted, none is: that reason is in `why`."""
+    answer = sources.of_lake().incidents(now_ms, now_ms - rule.window_ms, None, is_kept=False)
+    found, unknown = answer.incidents, ""
+    try:
+        found = found if handled is None else handled.of(found, now_ms)
+    except HandlingFailed as error:
+        unknown = str(error)
+    if why := _doubt(rule, answer.scope, now_ms):
+        yield Measured("", None, "", why)
+    worst: dict[str, ShownIncident] = {}
+    for one in found:
+        subject = " ".join((one.cluster, one.cause, " AND ".join(one.conditions) or ",".join(one.symptoms[:1])))
+        if subject not in worst or worst[subject].message_count < one.message_count:
+            worst[subject] = one
+    for subject, one in sorted(worst.items()):
+        if not why or one.message_count > rule.above:
+            words = " ".join(f"verdict:{code}" for code in one.codes)
+            query = f"{words} from:{_moment(one.begin_ms)} to:{_moment(one.end_ms + 1_000)}".strip()
+            is_muted = one.handling is not None and one.handling.muted is not None
+            yield Measured(subject, float(one.message_count), query, unknown or one.explanation, is_muted)
 
 
 def _lag(rule: Rule, sources: Sources) -> Iterator[Measured]:

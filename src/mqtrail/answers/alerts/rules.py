@@ -44,6 +44,7 @@ class Measure(StrEnum):
     P99 = "p99"  # ms that 99 % of a part of the way took up to in the window, by topic and group
     FRESHNESS = "freshness"  # ms since the lake's last sample
     LAG = "lag"  # ms that the first waiting message of a group has waited
+    INCIDENTS = "incidents"  # bad messages of an incident that begins or lasts in the window
     LAG_GROWTH = "lag-growth"  # messages per second by which the lag of a group grows
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from ..handling import HandledIncidents
 from ..sources import Sources
 from .history import Alert, AlertHistory, SubjectPhase
 from .measure import AlertPhase, Measured, measure, phase_of
@@ -15,12 +16,20 @@ Send = Callable[[Channel, Sequence[Alert], str, int], None]
 
 
 def watch(
-    rules: Rules, sources: Sources, history: AlertHistory, now_ms: int, deliver: Send = send
+    rules: Rules,
+    sources: Sources,
+    history: AlertHistory,
+    now_ms: int,
+    deliver: Send = send,
+    handled: HandledIncidents | None = None,
 ) -> list[tuple[str, str]]:
-    """Check the rules once; return the channels that failed, with the reason. AlertsFailed."""
+    """Check the rules once; return the channels that failed, with the reason. AlertsFailed.
+
+    handled: knows which incidents are muted.
+    """
     history.forget([one.name for one in rules.rules])
     for rule in rules.rules:
-        phases, alerts = step(rule, measure(rule, sources, now_ms), history.phases(rule.name), now_ms)
+        phases, alerts = step(rule, measure(rule, sources, now_ms, handled), history.phases(rule.name), now_ms)
         history.keep(rule.name, phases, alerts, now_ms)
     history.looked(now_ms)
     return [failed for channel in rules.channels if (failed := _deliver(rules, channel, history, now_ms, deliver))]
@@ -44,6 +53,8 @@ def step(
             phases[subject] = known
             continue
         wanted = AlertPhase.GOOD if one is None else phase_of(rule, one, known.last_known)
+        if one is not None and one.is_muted and wanted is AlertPhase.BAD:
+            wanted = known.phase  # an alert that is open stays open; once the mute is over, one is raised
         since_ms = known.since_ms if wanted is known.next else now_ms
         if wanted is known.phase:
             known = SubjectPhase(wanted, wanted, now_ms, known.last_known)

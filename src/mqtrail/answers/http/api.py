@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, FastAPI, Query
 from fastapi.responses import StreamingResponse
@@ -27,15 +27,16 @@ from mqtrail.gateway import (
     add_problems,
     described,
 )
-from mqtrail.wire import MQError, parse_duration, parse_moment, visible_json
+from mqtrail.wire import MQError, parse_duration, visible_json
 
 from ..access import AccessDesk, KnownClusters, Right, SeenSources
 from ..alerts import AlertsAnswer, read_alerts
 from ..cluster import BrokersAnswer, BrokerSettingsAnswer, GroupsAnswer, LagAnswer, MembersAnswer, TopicsAnswer
 from ..doctor import Diagnosis
+from ..handling import HandledIncidents
 from ..model import LatencySegment, Report, Scope, SearchAnswer, TraceAnswer
 from ..operations import BrokerAccessAnswer, NameServersAnswer, ReplicationAnswer
-from ..query_text import TEXT_SIZE_MAX, QueryTextError, parse_query
+from ..query_text import TEXT_SIZE_MAX, parse_query
 from ..sources import Sources
 from ..summaries import (
     DeadLetterConditions,
@@ -51,21 +52,16 @@ from ..summaries import (
 from ..waiting import DelayedAnswer, PopsAnswer, TransactionsAnswer
 from .changes import Changing, add_changes
 from .door import API_PREFIX, AccessDoor, Seen, add_me
+from .handling import add_acts
+from .ranges import NAME_SIZE_MAX, Cluster, Since, Until, parsed, range_of
 from .workers import Workers
 
-T = TypeVar("T")
 LIMIT_MAX: Final = 1_000  # messages of one page
 SKIP_MAX: Final = 100_000
 FACET_VALUES_MAX: Final = 100
-NAME_SIZE_MAX: Final = 255
 BODY_SIZE_MAX: Final = 4 << 20  # bytes of a message's body
 EXPORT_LINES: Final = 1_000  # lines that are sent at once
 
-Cluster = Annotated[str, Query(max_length=NAME_SIZE_MAX, description="Only this cluster of the lake. Default: all.")]
-Since = Annotated[
-    str, Query(alias="from", max_length=64, description="Earliest send time: a time (UTC), or an age such as 2h.")
-]
-Until = Annotated[str, Query(alias="to", max_length=64, description="Latest send time (exclusive).")]
 Group = Annotated[str, Query(min_length=1, max_length=NAME_SIZE_MAX, description="Name of a consumer group.")]
 
 Conditions = Annotated[
@@ -110,11 +106,13 @@ def make_api(
     changing: Changing | None = None,
     access: AccessDesk | None = None,
     alerts: Path | None = None,
+    handled: HandledIncidents | None = None,
 ) -> FastAPI:
     """Return the application: the operations below API_PREFIX and /openapi.json, guarded.
 
     changing: adds the operations that change the cluster. access: the accounts; None: anyone who can connect may ask.
-    alerts: the file of `mqtrail alerts run`; None: there is no operation for it.
+    alerts: the file of `mqtrail alerts run`; None: there is no operation for it. handled: the acknowledged and muted
+    incidents; None: unknown, and there is no operation for them.
     """
     workers = workers or Workers()
 
@@ -136,13 +134,15 @@ def make_api(
     _add_look_ups(router, workers)
     _add_facets(router, workers)
     _add_summaries(router, workers)
-    _add_findings(router, workers)
+    _add_findings(router, workers, handled)
     _add_cluster_operations(router, workers)
     _add_waiting(router, workers)
     _add_details(router, workers)
     add_me(router)
     if alerts is not None:
         _add_alerts(router, workers, alerts)
+    if handled is not None:
+        add_acts(router, workers, handled)
     if changing is not None:
         add_changes(router, changing)
     app.include_router(router)
@@ -178,7 +178,7 @@ def _add_look_ups(router: APIRouter, workers: Workers) -> None:
         q: Conditions = "",
         cluster: Cluster = "",
     ) -> SearchAnswer:
-        wanted = replace(_parsed(lambda: parse_query(q, now_ms())), limit=part.limit, skip=part.skip)
+        wanted = replace(parsed(lambda: parse_query(q, now_ms())), limit=part.limit, skip=part.skip)
         return await workers.run(lambda: sources.of_lake(cluster).search(wanted, now_ms()))
 
     @router.get(
@@ -188,7 +188,7 @@ def _add_look_ups(router: APIRouter, workers: Workers) -> None:
         responses={200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}},
     )
     async def export(sources: Seen, since: Since = "", until: Until = "", cluster: Cluster = "") -> StreamingResponse:
-        first_ms, end_ms = _range(since, until)
+        first_ms, end_ms = range_of(since, until)
         lines = await workers.run(lambda: sources.of_lake(cluster).export(now_ms(), first_ms, end_ms))
         first = await workers.run(lambda: _some(lines))
         return StreamingResponse(_stream(lines, first, workers), media_type="application/jsonl")
@@ -202,7 +202,7 @@ def _add_facets(router: APIRouter, workers: Workers) -> None:
         values: Annotated[int, Query(ge=1, le=FACET_VALUES_MAX, description="Most values of a field.")] = 10,
         cluster: Cluster = "",
     ) -> FacetsAnswer:
-        wanted = _parsed(lambda: parse_query(q, now_ms()))
+        wanted = parsed(lambda: parse_query(q, now_ms()))
         return await workers.run(lambda: sources.of_lake(cluster).facets(wanted, now_ms(), values_max=values))
 
     @router.get("/search/names", summary="Topics, groups and other names to complete a search with")
@@ -225,12 +225,12 @@ def _add_summaries(router: APIRouter, workers: Workers) -> None:
         worst: Annotated[int, Query(ge=0, le=100, description="Number of worst messages.")] = 3,
         cluster: Cluster = "",
     ) -> Report:
-        first_ms, end_ms = _range(since, until)
+        first_ms, end_ms = range_of(since, until)
         return await workers.run(lambda: sources.of_lake(cluster).report(now_ms(), first_ms, end_ms, worst=worst))
 
     @router.get("/verdicts", summary="How many messages have each verdict, by time of publication")
     async def verdicts(sources: Seen, since: Since = "", until: Until = "", cluster: Cluster = "") -> VerdictHistory:
-        first_ms, end_ms = _range(since, until)
+        first_ms, end_ms = range_of(since, until)
         return await workers.run(lambda: sources.of_lake(cluster).history(now_ms(), first_ms, end_ms))
 
     @router.get("/latency", summary="How long a part of the way takes, by time, topic and group")
@@ -243,15 +243,20 @@ def _add_summaries(router: APIRouter, workers: Workers) -> None:
         until: Until = "",
         cluster: Cluster = "",
     ) -> LatencyHistory:
-        first_ms, end_ms = _range(since, until)
+        first_ms, end_ms = range_of(since, until)
         return await workers.run(lambda: sources.of_lake(cluster).latency(part, now_ms(), first_ms, end_ms))
 
 
-def _add_findings(router: APIRouter, workers: Workers) -> None:
+def _add_findings(router: APIRouter, workers: Workers, handled: HandledIncidents | None) -> None:
     @router.get("/incidents", summary="Bad messages grouped by cause; by default of the last day of the lake")
     async def incidents(sources: Seen, since: Since = "", until: Until = "", cluster: Cluster = "") -> IncidentsAnswer:
-        first_ms, end_ms = _range(since, until)
-        return await workers.run(lambda: sources.of_lake(cluster).incidents(now_ms(), first_ms, end_ms, is_kept=False))
+        first_ms, end_ms = range_of(since, until)
+
+        def ask() -> IncidentsAnswer:
+            found = sources.of_lake(cluster).incidents(now_ms(), first_ms, end_ms, is_kept=False)
+            return found if handled is None else handled.shown_in(found, now_ms())
+
+        return await workers.run(ask)
 
     @router.get(
         "/dead-letters", summary="Dead letters of the lake, the error of each attempt, and equal errors counted"
@@ -268,7 +273,7 @@ def _add_findings(router: APIRouter, workers: Workers) -> None:
         until: Until = "",
         cluster: Cluster = "",
     ) -> DeadLettersAnswer:
-        first_ms, end_ms = _range(since, until)
+        first_ms, end_ms = range_of(since, until)
         wanted = DeadLetterConditions(
             group_name=group,
             topic=topic,
@@ -288,7 +293,7 @@ def _add_findings(router: APIRouter, workers: Workers) -> None:
         until: Until = "",
         cluster: Cluster = "",
     ) -> ProofAnswer:
-        first_ms, end_ms = _range(since, until)
+        first_ms, end_ms = range_of(since, until)
         return await workers.run(lambda: sources.of_lake(cluster).prove(topic, now_ms(), first_ms, end_ms))
 
 
@@ -299,7 +304,7 @@ def _add_cluster_operations(router: APIRouter, workers: Workers) -> None:
         group: Annotated[str, Query(max_length=NAME_SIZE_MAX, description="Only this group, with its queues.")] = "",
         over: Annotated[str, Query(max_length=16, description="Read twice with this pause, at most 10s.")] = "",
     ) -> LagAnswer:
-        over_ms = _parsed(lambda: parse_duration(over)) if over else None
+        over_ms = parsed(lambda: parse_duration(over)) if over else None
         if over_ms is not None and not 0 < over_ms <= 10_000:
             raise Problem(
                 HTTPStatus.UNPROCESSABLE_ENTITY, f"over: found {over!r}, expected more than 0s and at most 10s"
@@ -394,21 +399,6 @@ def _add_alerts(router: APIRouter, workers: Workers, path: Path) -> None:
             return read_alerts(path, limit, now_ms())
 
         return await workers.run(ask)
-
-
-def _range(since: str, until: str) -> tuple[int | None, int | None]:
-    at_ms = now_ms()
-    return (
-        _parsed(lambda: parse_moment(since, at_ms)) if since else None,
-        _parsed(lambda: parse_moment(until, at_ms)) if until else None,
-    )
-
-
-def _parsed(parse: Callable[[], T]) -> T:
-    try:
-        return parse()
-    except (ValueError, QueryTextError) as error:
-        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from None
 
 
 def _some(lines: Iterator[dict[str, Any]]) -> tuple[str, bool]:

@@ -19,17 +19,18 @@ from ..access import (
 from ..alerts import AlertsFailed
 from ..changes import AuditFailed, ChangedMeanwhile, InvalidChange, NothingToChange
 from ..cluster import InvalidPlace
+from ..handling import HandlingFailed, InvalidAct, UnknownIncident
 from ..masters import UnknownBroker
 from ..sources import NoSource
 
 
 def problem_of(error: MQError) -> Problem:
     """Return the problem of an error of lake or cluster: there is no such source, or it could not be queried."""
-    if isinstance(error, NoSource | NothingToChange | NoMessage | UnknownBroker):
+    if isinstance(error, NoSource | NothingToChange | NoMessage | UnknownBroker | UnknownIncident):
         return Problem(HTTPStatus.NOT_FOUND, str(error))
     if isinstance(error, TooManyTries):
         return Problem(HTTPStatus.TOO_MANY_REQUESTS, str(error))
-    if isinstance(error, InvalidChange | InvalidPlace | InvalidAccount | InvalidSearch):
+    if isinstance(error, InvalidChange | InvalidPlace | InvalidAccount | InvalidAct | InvalidSearch):
         return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
     if isinstance(error, SignedOut):
         return Problem(HTTPStatus.UNAUTHORIZED, str(error))
@@ -37,7 +38,7 @@ def problem_of(error: MQError) -> Problem:
         return Problem(HTTPStatus.FORBIDDEN, str(error))
     if isinstance(error, ChangedMeanwhile):
         return Problem(HTTPStatus.CONFLICT, str(error))
-    if isinstance(error, AuditFailed | AccountsFailed | AlertsFailed | SearchesFailed):
+    if isinstance(error, AuditFailed | AccountsFailed | AlertsFailed | HandlingFailed | SearchesFailed):
         return Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
     from mqtrail.lake import LakeError  # late: it imports DuckDB
 

@@ -13,12 +13,13 @@ The SQL is run by a function that the caller passes, so this room has no engine 
 from .cases import error_text
 from .causes import BY_NAME as INCIDENT_CAUSES
 from .causes import NO_SINGLE_CAUSE, IncidentCause
-from .find import find_incidents
+from .find import APART_MS, find_incidents
 from .incident import INCIDENTS, Incident
 from .settings import IncidentSettings
 from .symptoms import BAD_CODES, SYMPTOMS, Symptom
 
 __all__ = [
+    "APART_MS",
     "BAD_CODES",
     "INCIDENTS",
     "INCIDENT_CAUSES",
