@@ -287,6 +287,7 @@ ROUTES: dict[tuple[str, str], tuple[dict[str, Any], frozenset[str]]] = {
     **{("GET", f"/{name}"): ({}, ALL) for name in ("brokers", "groups", "doctor", "alerts")},
     **{("GET", f"/{name}"): ({}, ALL) for name in ("replication", "name-servers")},
     **{("GET", f"/{name}"): ({}, ALL) for name in ("delayed", "transactions", "pops")},
+    ("GET", "/client"): ({"group": "billing", "id": "none", "stack": True}, OPERATE),
     ("GET", "/broker-access"): ({}, frozenset({"admin"})),
     ("GET", "/settings"): ({"broker": "broker-a"}, ALL),
     ("GET", "/members"): ({"group": "billing"}, ALL),
@@ -294,6 +295,11 @@ ROUTES: dict[tuple[str, str], tuple[dict[str, Any], frozenset[str]]] = {
 }
 CHANGES: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
     "reset-offsets": ({"group": "billing", "topic": "orders", "at_ms": 0}, OPERATE | {"operator/orders"}),
+    "clone-offsets": ({"source": "billing", "group": "other", "topic": "orders"}, OPERATE | {"operator/orders"}),
+    "set-offset": (
+        {"group": "billing", "topic": "orders", "broker": "broker-a", "queue_id": 0, "offset": 0},
+        OPERATE | {"operator/orders"},
+    ),
     "resend-message": ({"place": "broker-a/orders/0@99", "group": "billing"}, OPERATE | {"operator/orders"}),
     "consume-directly": (
         {"place": "broker-a/orders/0@99", "group": "billing", "client_id": "x"},

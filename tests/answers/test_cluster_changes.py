@@ -14,6 +14,7 @@ from mqtrail.answers.changes import (
     AuditLog,
     Change,
     ChangedMeanwhile,
+    CloneOffsets,
     ClusterChanges,
     DeleteGroup,
     DeleteTopic,
@@ -22,8 +23,10 @@ from mqtrail.answers.changes import (
     NothingToChange,
     SetBrokerSettings,
     SetGroup,
+    SetOffset,
     SetTopic,
 )
+from mqtrail.answers.cluster import UnknownMember
 from mqtrail.answers.masters import UnknownBroker
 from mqtrail.client import SyncAdmin, SyncConsumer, SyncProducer
 from mqtrail.testing import Embedded, embedded
@@ -115,6 +118,65 @@ def test_a_group_is_created_changed_and_deleted(changes: ClusterChanges, cluster
         changes.plan(delete)
 
 
+def test_offsets_are_copied_and_corrected(changes: ClusterChanges, cluster: Embedded, admin: SyncAdmin) -> None:
+    """Each queue has its offset before and after, and its result; what lies outside of the queue is refused."""
+    admin.create_topic(TopicConfig("copied", 1, 1))
+    wait_until(lambda: len(admin.queues("copied")) == 2)
+    first, second = sorted(admin.queues("copied"))
+    with SyncProducer("PG", cluster.namesrv_address) as producer:
+        for number in range(3):
+            producer.send(Message("copied", b"%d" % number), queue=first)
+    for group in ("from", "to"):
+        admin.create_group(SubscriptionGroupConfig(group))
+    with pytest.raises(NothingToChange, match="group 'from' has no offset on topic 'copied'"):
+        changes.plan(CloneOffsets(source="from", group="to", topic="copied"))
+    admin.set_offset("from", first, 2)
+    admin.set_offset("to", first, 1)
+    clone = CloneOffsets(source="from", group="to", topic="copied")
+    plan = changes.plan(clone)
+    assert [(one.target, one.before, one.after, one.counts) for one in plan.steps] == [
+        ("broker-a/0", "1", "2", {"skipped": 1, "repeated": 0})
+    ]
+    assert plan.warnings == ("1 queues stay as they are: group 'from' has no offset there",)
+    assert plan.command[:6] == ("mqtrail", "offset", "clone", "from", "to", "copied")
+    done = changes.perform(clone, ANN, basis=plan.basis)
+    assert [(one.target, one.fate, one.detail) for one in done.outcomes] == [("broker-a/0", Fate.DONE, "2")]
+    assert (admin.consumer_offset("to", first), admin.consumer_offset("to", second)) == (2, None)
+
+    back = SetOffset(group="to", topic="copied", broker="broker-a", queue_id=0, offset=0)
+    (step,) = changes.plan(back).steps
+    assert (step.before, step.after, step.counts) == ("2", "0", {"skipped": 0, "repeated": 2})
+    (outcome,) = changes.perform(back, ANN).outcomes
+    assert (outcome.target, outcome.fate, outcome.detail) == ("broker-a/0", Fate.DONE, "reports 0")
+    for wrong, expected in (
+        (SetOffset(group="to", topic="copied", broker="broker-a", queue_id=0, offset=4), "expected 0 to 3"),
+        (SetOffset(group="to", topic="copied", broker="broker-c", queue_id=0, offset=0), "expected one of topic"),
+        (CloneOffsets(source="to", group="to", topic="copied"), "the group itself"),
+    ):
+        with pytest.raises(InvalidChange, match=expected):
+            changes.perform(wrong, ANN)
+    with SyncConsumer("to", cluster.namesrv_address, {"copied": "*"}) as consumer:
+        consumer.receive(timeout_ms=1)  # it is started
+        wait_until(lambda: any("1 live members overwrite" in one for one in changes.plan(clone).warnings))
+        _client_reports(cluster, admin)
+
+
+def _client_reports(cluster: Embedded, admin: SyncAdmin) -> None:
+    """A live member reports its queues and, when it is asked for them, the stacks of its threads."""
+    answers = ClusterAnswers(cluster.namesrv_address)
+    (name,) = {one.client_id for known in admin.group_connections("to").values() for one in known.connection_set}
+    found = answers.client("to", name)
+    assert (found.client_id, found.stack, found.stack_size) == (name, None, 0)
+    assert found.subscriptions["copied"] == "*"
+    with_stack = answers.client("to", name, has_stack=True)
+    assert with_stack.stack is not None
+    assert "receive" in with_stack.stack or "File" in with_stack.stack
+    assert with_stack.stack_size >= len(with_stack.stack)
+    with pytest.raises(UnknownMember, match="found no member 'gone' of group 'to' online"):
+        answers.client("to", "gone")
+    answers.close()
+
+
 def test_a_setting_is_what_the_broker_reports_then(
     changes: ClusterChanges, cluster: Embedded, admin: SyncAdmin
 ) -> None:
@@ -177,6 +239,9 @@ def test_only_registered_brokers_are_asked(changes: ClusterChanges, admin: SyncA
         SetGroup(group="no/name"),
         SetGroup(group="CG", retry_count_max=-1),
         DeleteGroup(group="DEFAULT_CONSUMER"),
+        CloneOffsets(source="CG", group="TOOLS_CONSUMER", topic="orders"),
+        CloneOffsets(source="no/name", group="CG", topic="orders"),
+        SetOffset(group="CG", topic="no/name", broker="broker-a", queue_id=0, offset=0),
         SetBrokerSettings(settings={}),
         SetBrokerSettings(settings={"initAuthenticationUser": "x"}),
         SetBrokerSettings(settings={"metricsGrpcExporterHeader": "authorization:x"}),

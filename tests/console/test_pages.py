@@ -31,6 +31,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         "/dead-letters?group=x&error=",
         "/groups",
         "/group?name=x",
+        "/client?group=x&id=y",
         "/latency",
         "/cluster",
         "/topic?name=x",

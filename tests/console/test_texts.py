@@ -60,6 +60,7 @@ def test_pages_use_texts_that_exist() -> None:
         | {f"part_{name}" for name in LatencySegment}
         | {fate.value for fate in Fate}
         | {f"act_{kind}" for kind in IncidentActKind}
+        | {f"field_{name}" for name in ("source", "topic", "queue", "offset")}
         | {f"election_{reason}" for reason in ELECTION_REASONS}
         | {f"field_{name}" for name in FIELDS}
         | {f"facet_{name}" for name in FACETS}

@@ -10,7 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from mqtrail.client import ClusterLag, InstanceConfig, Member, SyncAdmin
-from mqtrail.wire import RETRY_PREFIX, MQError, business_topics, is_business_group, parse_place, version_text
+from mqtrail.wire import (
+    RETRY_PREFIX,
+    ConsumerRunningInfo,
+    MQError,
+    business_topics,
+    is_business_group,
+    parse_place,
+    version_text,
+)
 
 from .changes.setting_kinds import is_secret_setting
 from .masters import masters_of
@@ -29,6 +37,7 @@ from .waiting import ROWS_DEFAULT, DelayedAnswer, PopsAnswer, TransactionsAnswer
 T = TypeVar("T")
 OLDEST_COUNT: Final = 10  # messages that wait, of one group
 BODY_SHOWN_MAX: Final = 64 * 1024  # bytes
+STACK_SIZE_MAX: Final = 256 * 1024  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +146,51 @@ class MembersAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientQueue:
+    """A queue at a consumer. committed_offset: its next commit. pulled_ms, consumed_ms: last times; None: never."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    committed_offset: int
+    cached_count: int
+    is_locked: bool
+    pulled_ms: int | None
+    consumed_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTopic:
+    """How a consumer processes a topic: its handler's ms, messages per second, failures of the last hour."""
+
+    topic: str
+    handler_ms: float
+    done_per_s: float
+    failed_per_s: float
+    failed_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAnswer:
+    """What a live consumer reports about itself. properties: None: a secret.
+
+    stack: the first STACK_SIZE_MAX characters of its threads' stacks, stack_size of all; None: not asked for, or the
+    client does not report it.
+    """
+
+    scope: Scope
+    group_name: str
+    client_id: str
+    broker: str
+    properties: Mapping[str, str | None]
+    subscriptions: Mapping[str, str]
+    queues: tuple[ClientQueue, ...]
+    topics: tuple[ClientTopic, ...]
+    stack: str | None
+    stack_size: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupWait:
     """What a group still has to read in its topics and retry topics together. None: unknown.
 
@@ -174,6 +228,10 @@ class StoredMessage:
     body_size: int
     why: str = ""
     is_hidden: bool = False
+
+
+class UnknownMember(MQError):
+    """No such consumer is online in the group."""
 
 
 class InvalidPlace(MQError):
@@ -284,6 +342,32 @@ class ClusterAnswers:
         members = tuple(rows[client_id] for client_id in sorted(rows))
         return MembersAnswer(self._scope(omissions), group, members, _differing(members))
 
+    def client(self, group: str, client_id: str, *, has_stack: bool = False) -> ClientAnswer:
+        """Return what a live consumer of a group reports. has_stack: with the stacks of its threads. UnknownMember.
+
+        Each broker that it is connected to is asked, until one has its answer. MQError: none has.
+        """
+        gathered = self._admin.group_connections(group)
+        names = [
+            name
+            for name, known in gathered.found.items()
+            if client_id in {one.client_id for one in known.connection_set}
+        ]
+        omissions = [f"members at broker {name}: {error}" for name, error in gathered.failures.items()]
+        if not names:
+            unknown = f"; not known: {'; '.join(omissions)}" if omissions else ""
+            raise UnknownMember(f"found no member {client_id!r} of group {group!r} online{unknown}")
+        addresses = self._admin.targets()
+        for name in names:
+            try:
+                found = self._admin.running_info(group, client_id, addresses[name], jstack=has_stack)
+            except (MQError, OSError) as error:
+                omissions.append(f"client {client_id} asked through broker {name}: {error}")
+                last = error
+                continue
+            return _client(self._scope(omissions), group, client_id, name, found)
+        raise last
+
     def message(self, place: str, body_size_max: int = BODY_SHOWN_MAX) -> StoredMessage:
         """Return the copy at `broker/topic/queue@offset` with the first bytes of its body. NoMessage, InvalidPlace."""
         try:
@@ -349,6 +433,39 @@ def _member(one: Member) -> MemberRow:
     why = "" if one.error is None else str(one.error)
     version = version_text(one.version)
     return MemberRow(one.client_id, one.address, (one.broker_name,), one.language, version, subscriptions, why)
+
+
+def _client(scope: Scope, group: str, client_id: str, broker: str, found: ConsumerRunningInfo) -> ClientAnswer:
+    stack = found.jstack
+    queues = (
+        ClientQueue(
+            queue.topic,
+            queue.broker_name,
+            queue.queue_id,
+            one.commit_offset,
+            one.cached_msg_count,
+            one.locked,
+            one.last_pull_timestamp or None,
+            one.last_consume_timestamp or None,
+        )
+        for queue, one in sorted(found.mq_table.items(), key=lambda each: each[0])
+    )
+    topics = (
+        ClientTopic(topic, one.consume_rt, one.consume_ok_tps, one.consume_failed_tps, one.consume_failed_msgs)
+        for topic, one in sorted(found.status_table.items())
+    )
+    return ClientAnswer(
+        scope,
+        group,
+        client_id,
+        broker,
+        {name: None if is_secret_setting(name) else value for name, value in sorted(found.properties.items())},
+        {one.topic: one.sub_string for one in found.subscription_set},
+        tuple(queues),
+        tuple(topics),
+        None if stack is None else stack[:STACK_SIZE_MAX],
+        0 if stack is None else len(stack),
+    )
 
 
 def _differing(members: Sequence[MemberRow]) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from .audit import audit
 from .broker import broker
 from .broker_access import broker_access
 from .change import change
+from .client import client
 from .cluster import cluster
 from .dead_letters import dead_letters
 from .delayed import delayed
@@ -124,6 +125,10 @@ def _add_pages(desk: Desk) -> None:
         first = max(0, min(skip, SKIP_MAX))
         wanted = DeadLetterConditions(group_name=group[:255], topic=topic[:255], error=cut, skip=first)
         await dead_letters(desk.of(request), PageReader.of(request), wanted)
+
+    @ui.page("/client", response_timeout=PAGE_S)
+    async def client_page(request: Request, group: str = "", id: str = "") -> None:
+        await client(desk.of(request), PageReader.of(request), group[:255], id[:1_000])
 
     @ui.page("/incident", response_timeout=PAGE_S)
     async def incident_page(request: Request, id: str = "") -> None:

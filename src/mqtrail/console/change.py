@@ -17,6 +17,7 @@ from mqtrail.answers.changes import (
     Change,
     ChangeOutcome,
     ChangePlan,
+    CloneOffsets,
     ConsumeDirectly,
     DeleteGroup,
     DeleteTopic,
@@ -30,6 +31,7 @@ from mqtrail.answers.changes import (
     SetBrokerSettings,
     SetConsumeMode,
     SetGroup,
+    SetOffset,
     SetTopic,
 )
 from mqtrail.answers.http import Changing
@@ -49,7 +51,7 @@ FATES: Final = {Fate.DONE: "good", Fate.FAILED: "error", Fate.UNKNOWN: "warning"
 ACTIONS: Final = (
     *("reset-offsets", "resend-dead-letters", "resend-message", "consume-directly"),
     *("set-topic", "delete-topic", "set-group", "delete-group", "set-broker-settings"),
-    *("recall-message", "resume-checks", "set-consume-mode"),
+    *("recall-message", "resume-checks", "set-consume-mode", "clone-offsets", "set-offset"),
 )
 COUNTS: Final = ("skipped", "repeated", "unreadable", "deleted")
 
@@ -96,6 +98,8 @@ async def _change_of(desk: Desk, asked: QueryParams) -> Change:
             return ResetOffsets(
                 group=group, topic=asked.get("topic", ""), at_ms=at_ms, is_backward_only="no_skip" in asked
             )
+        case "clone-offsets" | "set-offset":
+            return _of_offsets(asked)
         case "resend-dead-letters":
             msg_ids = asked.getlist("id") or await _matching(desk, asked)
             return ResendDeadLetters(group=group, msg_ids=tuple(msg_ids), is_to_topic=is_to_topic)
@@ -108,6 +112,18 @@ async def _change_of(desk: Desk, asked: QueryParams) -> Change:
         case "recall-message" | "resume-checks" | "set-consume-mode":
             return _of_waiting(asked)
     raise InvalidChange(f"action: found {asked.get('action')!r}, expected one of {', '.join(ACTIONS)}")
+
+
+def _of_offsets(asked: QueryParams) -> Change:
+    """Return the change of single offsets. InvalidChange."""
+    group, topic = asked.get("group", "").strip(), asked.get("topic", "").strip()
+    if asked.get("action") == "clone-offsets":
+        return CloneOffsets(source=asked.get("source", "").strip(), group=group, topic=topic)
+    place, offset = asked.get("queue", "").strip(), asked.get("offset", "").strip()
+    broker, _, number = place.rpartition("/")
+    if not (broker and number.isdecimal() and offset.isdecimal()):
+        raise InvalidChange(f"found queue {place!r} and offset {offset!r}, expected BROKER/QUEUE and a number")
+    return SetOffset(group=group, topic=topic, broker=broker, queue_id=int(number[:9]), offset=int(offset[:18]))
 
 
 def _of_waiting(asked: QueryParams) -> Change:

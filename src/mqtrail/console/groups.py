@@ -17,6 +17,7 @@ from .looks import count, duration
 
 ROWS_MAX: Final = 500
 TREND_MS: Final = 5_000
+SKIPS_MAX: Final = 20  # topics of a group with a button
 
 
 async def groups(desk: Desk, reader: PageReader) -> None:
@@ -73,6 +74,10 @@ async def group(desk: Desk, reader: PageReader, name: str) -> None:
         if desk.changing is not None:
             with section(reader.say("reset-offsets")):
                 _reset(reader, name)
+            with section(reader.say("clone-offsets")):
+                _form_of(reader, "clone-offsets", name, ("source", "120"), ("topic", "255"))
+            with section(reader.say("set-offset")):
+                _form_of(reader, "set-offset", name, ("topic", "255"), ("queue", "280"), ("offset", "18"))
             with section(reader.say("set-group")):
                 group_form(reader, name)
             with section(reader.say("delete-group")):
@@ -81,7 +86,7 @@ async def group(desk: Desk, reader: PageReader, name: str) -> None:
 
     async def load(over_ms: int | None = None) -> None:
         await asyncio.gather(
-            lag.show(partial(cluster.lag, name, over_ms), partial(_lag_of_group, reader)),
+            lag.show(partial(cluster.lag, name, over_ms), partial(_lag_of_group, reader, desk.changing is not None)),
             members.show(partial(cluster.members, name), partial(_members, reader)),
         )
 
@@ -104,6 +109,17 @@ def _reset(reader: PageReader, name: str) -> None:
         tag("button", reader.say("plan_it"), type="submit")
 
 
+def _form_of(reader: PageReader, action: str, group_name: str, *fields: tuple[str, str]) -> None:
+    """Draw a form that leads to the plan of a change of offsets. fields: name and greatest size."""
+    with tag("form", classes="tools", action="/change", method="get"):
+        for field, value in (("action", action), ("group", group_name)):
+            tag("input", type="hidden", name=field, value=value)
+        for field, size in fields:
+            words = reader.say(f"field_{field}")
+            tag("input", name=field, maxlength=size, required="", placeholder=words, **{"aria-label": words})
+        tag("button", reader.say("plan_it"), type="submit")
+
+
 def group_form(reader: PageReader, name: str = "") -> None:
     """Draw a form that leads to the plan: create a group, or change one."""
     with tag("form", classes="tools", action="/change", method="get"):
@@ -121,7 +137,7 @@ def group_form(reader: PageReader, name: str = "") -> None:
         tag("button", reader.say("plan_it"), type="submit")
 
 
-def _lag_of_group(reader: PageReader, answer: LagAnswer) -> None:
+def _lag_of_group(reader: PageReader, may_change: bool, answer: LagAnswer) -> None:
     bounds(reader, answer.scope, is_open=True)
     for one in answer.lag.groups:
         if one.trend.state is not TrendState.UNKNOWN:
@@ -134,6 +150,8 @@ def _lag_of_group(reader: PageReader, answer: LagAnswer) -> None:
                 place = f"{queue.broker_name}/{queue.queue_id}"
                 offsets = (count(queue.consumer_offset), count(queue.max_offset))
                 add([queue.topic, place, *offsets, count(queue.lag_count), duration(queue.lag_ms), queue.why])
+        if may_change:
+            _skips(reader, one)
     tag("h2", reader.say("oldest"))
     if not answer.lag.oldest:
         tag("p", reader.say("no_waiting"))
@@ -147,6 +165,15 @@ def _lag_of_group(reader: PageReader, answer: LagAnswer) -> None:
 
             place = f"{message.broker_name}/{message.queue_id}@{message.queue_offset}"
             add([msg_id, message.keys, message.topic, place, reader.at(message.store_ms), duration(message.lag_ms)])
+
+
+def _skips(reader: PageReader, one: GroupLag) -> None:
+    """Draw for each topic what leads to the plan of skipping all that waits."""
+    topics = sorted({queue.topic for queue in one.queues if queue.waits or queue.lag_count is None})
+    with tag("div", classes="tools"):
+        for topic in topics[:SKIPS_MAX]:
+            asked = {"action": "reset-offsets", "group": one.group_name, "topic": topic, "to": "end"}
+            link(f"{reader.say('skip_backlog', topic=topic)} …", "/change", "button", **asked)
 
 
 def trend(reader: PageReader, one: GroupLag) -> str:
@@ -170,4 +197,5 @@ def _members(reader: PageReader, answer: MembersAnswer) -> None:
         for one in answer.members:
             known = "; ".join(f"{topic}: {expression}" for topic, expression in (one.subscriptions or {}).items())
             subscribed = reader.say("does_not_answer", why=one.why) if one.subscriptions is None else known
-            add([one.client_id, one.address, one.language, one.version, subscribed])
+            client = partial(link, one.client_id, "/client", group=answer.group_name, id=one.client_id)
+            add([client, one.address, one.language, one.version, subscribed])

@@ -18,6 +18,7 @@ from mqtrail.wire import topic_of_place
 from ..changes import (
     Change,
     ChangePlan,
+    CloneOffsets,
     ConsumeDirectly,
     DeleteGroup,
     DeleteTopic,
@@ -29,12 +30,14 @@ from ..changes import (
     SetBrokerSettings,
     SetConsumeMode,
     SetGroup,
+    SetOffset,
     SetTopic,
 )
 from ..cluster import (
     BODY_SHOWN_MAX,
     BrokersAnswer,
     BrokerSettingsAnswer,
+    ClientAnswer,
     ClusterAnswers,
     GroupsAnswer,
     LagAnswer,
@@ -238,6 +241,11 @@ class SeenCluster:
         self.seen.check(Right.READ)
         return self.live.members(group)
 
+    def client(self, group: str, client_id: str, *, has_stack: bool = False) -> ClientAnswer:
+        """Return what a live consumer reports. has_stack: with its stack, for those who may operate."""
+        self.seen.check(Right.OPERATE if has_stack else Right.READ)
+        return self.live.client(group, client_id, has_stack=has_stack)
+
     def message(self, place: str, body_size_max: int = BODY_SHOWN_MAX) -> StoredMessage:
         """Return the copy at a place; without its body if the person may not see it."""
         topic = topic_of_place(place)
@@ -263,7 +271,7 @@ def refuse(person: Person, right: Right, topic: str = "") -> NoReturn:
 def needed(change: Change) -> tuple[Right, str]:
     """Return the right that a change needs, and on which topic; '': on all."""
     match change:
-        case ResetOffsets():
+        case ResetOffsets() | CloneOffsets() | SetOffset():
             return Right.OPERATE, change.topic
         case ResendMessage() | ConsumeDirectly():
             return Right.OPERATE, topic_of_place(change.place)

@@ -18,6 +18,7 @@ from .model import (
     InvalidChange,
     NothingToChange,
 )
+from .offset_kinds import CloneOffsets, SetOffset
 from .perform import ClusterChanges, plan_of
 from .setting_kinds import SetBrokerSettings, is_secret_setting
 from .topic_kinds import DeleteTopic, SetTopic
@@ -39,6 +40,7 @@ __all__ = [
     "ChangeResult",
     "ChangeStep",
     "ChangedMeanwhile",
+    "CloneOffsets",
     "ClusterChanges",
     "ConsumeDirectly",
     "DeleteGroup",
@@ -54,6 +56,7 @@ __all__ = [
     "SetBrokerSettings",
     "SetConsumeMode",
     "SetGroup",
+    "SetOffset",
     "SetTopic",
     "is_secret_setting",
     "plan_of",

@@ -50,7 +50,7 @@ class SetGroup:
             steps.append(ChangeStep(name, before, group_text(self._wanted(known))))
         if self.is_consume_enabled:
             return Planned(steps)
-        warnings, omissions = _live(admin, self.group, "stop to receive messages")
+        warnings, omissions = live_members(admin, self.group, "stop to receive messages")
         return Planned(steps, omissions, warnings)
 
     def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
@@ -101,7 +101,7 @@ class DeleteGroup:
                 steps.append(ChangeStep(name, group_text(known), DELETED))
         if not steps:
             raise NothingToChange(f"no master has the group {self.group!r}")
-        warnings, omissions = _live(admin, self.group, "go on without their offsets, or create the group again")
+        warnings, omissions = live_members(admin, self.group, "go on without their offsets, or create the group again")
         return Planned(steps, omissions, warnings)
 
     def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
@@ -129,8 +129,8 @@ def _config(admin: SyncAdmin, address: str, group: str) -> SubscriptionGroupConf
     return admin.groups(address).subscription_group_table.get(group)
 
 
-def _live(admin: SyncAdmin, group: str, what: str) -> tuple[list[str], list[str]]:
-    """Return a warning of live members, and what could not be asked."""
+def live_members(admin: SyncAdmin, group: str, what: str) -> tuple[list[str], list[str]]:
+    """Return a warning that live members do something, and what could not be asked."""
     gathered = admin.group_connections(group)
     clients = sorted({one.client_id for found in gathered.values() for one in found.connection_set})
     omissions = [f"members at {name}: {error}" for name, error in gathered.failures.items()]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
-from mqtrail.client import END_MS_MAX, Gathered, QueueMove, Resent, SyncAdmin
+from mqtrail.client import END_MS_MAX, Gathered, Resent, SyncAdmin
 from mqtrail.wire import (
     END_MS,
     FIRST_MS,
@@ -25,6 +25,7 @@ from mqtrail.wire import (
 
 from .group_kinds import DeleteGroup, SetGroup
 from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, NothingToChange, Planned
+from .offset_kinds import CloneOffsets, SetOffset, step_of
 from .setting_kinds import SetBrokerSettings
 from .stored import message_at
 from .topic_kinds import DeleteTopic, SetTopic
@@ -96,7 +97,7 @@ class ResetOffsets:
             self.group, self.topic, self.at_ms, force=not self.is_backward_only, queue_id=self.queue_id
         )
         moves = sorted(planned.values(), key=lambda move: (move.queue.broker_name, move.queue.queue_id))
-        return Planned([_step_of(move) for move in moves], _failures(planned))
+        return Planned([step_of(move) for move in moves], _failures(planned))
 
     def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
         """Move it; an outcome for each broker, with the new offsets that it answers."""
@@ -104,12 +105,6 @@ class ResetOffsets:
             self.group, self.topic, self.at_ms, force=not self.is_backward_only, queue_id=self.queue_id
         )
         yield from _by_broker(done)
-
-
-def _step_of(move: QueueMove) -> ChangeStep:
-    before = None if move.consumer_offset is None else str(move.consumer_offset)
-    counts = {"skipped": move.skipped_count, "repeated": move.repeated_count}
-    return ChangeStep(move.queue.place, before, str(move.new_offset), counts)
 
 
 def _by_broker(done: Gathered[QueueOffsets]) -> Iterator[ChangeOutcome]:
@@ -244,6 +239,8 @@ class ConsumeDirectly:
 
 Change: TypeAlias = (
     ResetOffsets
+    | CloneOffsets
+    | SetOffset
     | ResendDeadLetters
     | ResendMessage
     | ConsumeDirectly

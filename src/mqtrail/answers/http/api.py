@@ -31,7 +31,15 @@ from mqtrail.wire import MQError, parse_duration, visible_json
 
 from ..access import AccessDesk, KnownClusters, Right, SeenSources
 from ..alerts import AlertsAnswer, read_alerts
-from ..cluster import BrokersAnswer, BrokerSettingsAnswer, GroupsAnswer, LagAnswer, MembersAnswer, TopicsAnswer
+from ..cluster import (
+    BrokersAnswer,
+    BrokerSettingsAnswer,
+    ClientAnswer,
+    GroupsAnswer,
+    LagAnswer,
+    MembersAnswer,
+    TopicsAnswer,
+)
 from ..doctor import Diagnosis
 from ..handling import HandledIncidents
 from ..model import LatencySegment, Report, Scope, SearchAnswer, TraceAnswer
@@ -341,6 +349,17 @@ def _add_cluster_operations(router: APIRouter, workers: Workers) -> None:
     @router.get("/groups", summary="Consumer groups with a configuration")
     async def groups(sources: Seen) -> GroupsAnswer:
         return await workers.run(lambda: sources.of_cluster().groups())
+
+    @router.get("/client", summary="What a live consumer reports: queues, rates, subscriptions, stacks of its threads")
+    async def client(
+        sources: Seen,
+        group: Group,
+        client_id: Annotated[
+            str, Query(alias="id", min_length=1, max_length=1_000, description="Its client id, as `/members` has it.")
+        ],
+        stack: Annotated[bool, Query(description="With the stacks of its threads; for operators.")] = False,
+    ) -> ClientAnswer:
+        return await workers.run(lambda: sources.of_cluster().client(group, client_id, has_stack=stack))
 
     @router.get("/members", summary="The live consumers of a group and their subscriptions")
     async def members(sources: Seen, group: Group) -> MembersAnswer:

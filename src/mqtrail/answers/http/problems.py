@@ -18,7 +18,7 @@ from ..access import (
 )
 from ..alerts import AlertsFailed
 from ..changes import AuditFailed, ChangedMeanwhile, InvalidChange, NothingToChange
-from ..cluster import InvalidPlace
+from ..cluster import InvalidPlace, UnknownMember
 from ..handling import HandlingFailed, InvalidAct, UnknownIncident
 from ..masters import UnknownBroker
 from ..sources import NoSource
@@ -26,7 +26,7 @@ from ..sources import NoSource
 
 def problem_of(error: MQError) -> Problem:
     """Return the problem of an error of lake or cluster: there is no such source, or it could not be queried."""
-    if isinstance(error, NoSource | NothingToChange | NoMessage | UnknownBroker | UnknownIncident):
+    if isinstance(error, NoSource | NothingToChange | NoMessage | UnknownBroker | UnknownIncident | UnknownMember):
         return Problem(HTTPStatus.NOT_FOUND, str(error))
     if isinstance(error, TooManyTries):
         return Problem(HTTPStatus.TOO_MANY_REQUESTS, str(error))

@@ -114,6 +114,20 @@ class AdminOffsets(AdminGroups):
             target = min(target, consumed)
         return QueueMove(queue, await self.min_offset(queue), consumed, target)
 
+    async def plan_clone(self, source: str, target: str, topic: str) -> Gathered[QueueMove | None]:
+        """What clone_offsets with these arguments would do now to the group target, by queue; nothing is changed.
+
+        None: source has no offset on the queue, so that target keeps its own. Raises RouteNotFound.
+        """
+
+        async def move(queue: MessageQueue) -> QueueMove | None:
+            offset = await self.consumer_offset(source, queue)
+            if offset is None:
+                return None
+            return QueueMove(queue, await self.min_offset(queue), await self.consumer_offset(target, queue), offset)
+
+        return await self._gather({queue_name(queue): move(queue) for queue in await self.queues(topic)})
+
     # -- changing a group's offsets --------------------------------------------------------------------------------
 
     async def reset_offset(

@@ -79,6 +79,7 @@ class SyncAdmin(Facade[Admin]):
     pops = waiting(Admin.pops)
     lag = waiting(Admin.lag)
     plan_reset = waiting(Admin.plan_reset)
+    plan_clone = waiting(Admin.plan_clone)
     reset_offset = waiting(Admin.reset_offset)
     reset_queue = waiting(Admin.reset_queue)
     skip_backlog = waiting(Admin.skip_backlog)
