@@ -147,7 +147,10 @@ def test_offsets_are_copied_and_corrected(changes: ClusterChanges, cluster: Embe
     (step,) = changes.plan(back).steps
     assert (step.before, step.after, step.counts) == ("2", "0", {"skipped": 0, "repeated": 2})
     (outcome,) = changes.perform(back, ANN).outcomes
-    assert (outcome.target, outcome.fate, outcome.detail) == ("broker-a/0", Fate.DONE, "reports 0")
+    assert (outcome.target, outcome.fate, outcome.detail) == ("broker-a/0", Fate.DONE, "0")
+    assert admin.consumer_offset("to", first) == 0
+    (outcome,) = changes.perform(clone, ANN).outcomes  # a reset is not known to any member yet
+    assert (outcome.fate, admin.consumer_offset("to", first)) == (Fate.DONE, 2)
     for wrong, expected in (
         (SetOffset(group="to", topic="copied", broker="broker-a", queue_id=0, offset=4), "expected 0 to 3"),
         (SetOffset(group="to", topic="copied", broker="broker-c", queue_id=0, offset=0), "expected one of topic"),
@@ -157,8 +160,13 @@ def test_offsets_are_copied_and_corrected(changes: ClusterChanges, cluster: Embe
             changes.perform(wrong, ANN)
     with SyncConsumer("to", cluster.namesrv_address, {"copied": "*"}) as consumer:
         consumer.receive(timeout_ms=1)  # it is started
-        wait_until(lambda: any("1 live members overwrite" in one for one in changes.plan(clone).warnings))
+        wait_until(lambda: any(one.connection_set for one in admin.group_connections("to").values()))
+        assert not any("live members" in one for one in changes.plan(clone).warnings)
         _client_reports(cluster, admin)
+        for value in ("false", "true"):
+            changes.perform(SetBrokerSettings(settings={"useServerSideResetOffset": value}), ANN)
+            warned = any("1 live members overwrite" in one for one in changes.plan(clone).warnings)
+            assert warned is (value == "false")
 
 
 def _client_reports(cluster: Embedded, admin: SyncAdmin) -> None:

@@ -14,7 +14,14 @@ from mqtrail.answers.changes import read_audit
 from mqtrail.broker import BrokerConfig
 from mqtrail.client import ConsumeFromWhere, ConsumerConfig, SyncAdmin, SyncConsumer, SyncProducer
 from mqtrail.testing import embedded
-from mqtrail.wire import TRANS_CHECK_MAX_TIME_TOPIC, Message, TopicConfig, dlq_topic, retry_topic
+from mqtrail.wire import (
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    Message,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    dlq_topic,
+    retry_topic,
+)
 from tests.answers.lakes import id_of, make_lake, rows_of
 from tests.answers.test_waiting import transact
 from tests.browser.conftest import Visit
@@ -109,10 +116,11 @@ def test_offsets_are_reset_from_the_page_of_a_group(changing: Changing, visit: B
     """It says how many messages are consumed again before it moves the group; in Chinese."""
     tab = visit(changing.url, locale="zh-CN")
     tab.open("/group?name=billing")
-    tab.page.fill("input[name=topic]", "orders")
-    tab.page.fill("input[name=to]", "first")
+    form = tab.page.locator("form", has=tab.page.locator("[name=to]"))
+    form.locator("[name=topic]").fill("orders")
+    form.locator("[name=to]").fill("first")
     assert tab.violations() == []
-    tab.page.locator("form", has=tab.page.locator("[name=to]")).get_by_role("button").click()
+    form.get_by_role("button").click()
     tab.page.wait_for_url("**/change?action=reset-offsets&**")
     tab.wait_for("再次消费的消息: 4")
     assert tab.violations() == []
@@ -123,6 +131,19 @@ def test_offsets_are_reset_from_the_page_of_a_group(changing: Changing, visit: B
     tab.wait_for("✔ 成功")
     assert changing.admin.consumer_offset("billing", queue) == 0
     assert read_audit(changing.audit_log).changes[0].door == "page"
+    changing.admin.create_group(SubscriptionGroupConfig("reader"))
+    changing.admin.set_offset("reader", queue, 3)
+    tab.open("/group?name=billing")
+    tab.page.get_by_role("link", name="跳过 orders 中的堆积 …").wait_for()
+    form = tab.page.locator("form", has=tab.page.locator("[name=source]"))
+    form.locator("[name=source]").fill("reader")
+    form.locator("[name=topic]").fill("orders")
+    form.get_by_role("button").click()
+    tab.page.wait_for_url("**/change?action=clone-offsets&**")
+    tab.wait_for("跳过的消息: 3")
+    tab.page.get_by_role("button", name="立即执行变更").click()
+    tab.wait_for("✔ 成功")
+    assert changing.admin.consumer_offset("billing", queue) == 3
 
 
 def test_a_consumer_processes_a_message(changing: Changing, visit: Begin) -> None:
@@ -144,6 +165,15 @@ def test_a_consumer_processes_a_message(changing: Changing, visit: Begin) -> Non
         tab.page.locator("main li a").click()
         tab.page.get_by_role("button", name=DO_IT).click()
         tab.wait_for("CR_SUCCESS")
+        tab.open("/group?name=billing")
+        tab.page.locator("main td a[href^='/client']").click()
+        tab.page.wait_for_url("**/client?group=billing&id=**")
+        tab.loaded()
+        tab.wait_for("broker-a/0")
+        tab.page.get_by_role("button", name="Show the stacks of its threads").click()
+        tab.page.locator("pre", has_text="thread").wait_for()
+        assert tab.violations() == []
+        tab.shot("client")
     assert handled == [b"bad"]
 
 

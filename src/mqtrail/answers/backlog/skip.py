@@ -23,7 +23,7 @@ from mqtrail.client import MessageQueue, QueueMove, SyncAdmin
 from mqtrail.net import sync_folder
 from mqtrail.wire import MessageExt, MQError
 
-SERVER_SIDE_RESET = "useServerSideResetOffset"
+from ..masters import SERVER_SIDE_RESET, resetting
 
 
 class SkipRefused(MQError):
@@ -114,12 +114,7 @@ def is_forward(move: QueueMove) -> bool:
 
 def _resets(admin: SyncAdmin, group: str, brokers: Iterable[str]) -> frozenset[str]:
     """Return the brokers that reset offsets themselves. SkipRefused: another has members, which would write theirs."""
-    masters = admin.masters()
-    resets = frozenset(
-        name
-        for name in brokers
-        if name in masters and admin.broker_config(masters[name]).get(SERVER_SIDE_RESET, "").lower() == "true"
-    )
+    resets = resetting(admin, brokers)
     others = sorted(set(brokers) - resets)
     if others:
         members = admin.group_connections(group)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from mqtrail.client import QueueMove, SyncAdmin
 from mqtrail.wire import MessageQueue, MQError, RequestCode, validate_group, validate_topic
 
+from ..masters import resetting
 from ..places import queue_text
 from .group_kinds import check_group, live_members
 from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, NothingToChange, Planned
 
-OVERWRITE: Final = "overwrite these offsets when they commit: stop them first"
+OVERWRITE: Final = "overwrite these offsets on brokers that do not reset them themselves (4.9): stop them first"
+REQUESTS: Final = (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET)
+"""The second goes to brokers that do not reset offsets themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +30,7 @@ class CloneOffsets:
     group: str
     topic: str
     action: Literal["clone-offsets"] = "clone-offsets"
-    requests: ClassVar[tuple[RequestCode, ...]] = (RequestCode.UPDATE_CONSUMER_OFFSET,)
+    requests: ClassVar[tuple[RequestCode, ...]] = REQUESTS
     is_moving: ClassVar[bool] = True  # members commit
 
     @property
@@ -46,7 +49,7 @@ class CloneOffsets:
         omissions = [f"{name}: {error}" for name, error in planned.failures.items()]
         if not moves and not omissions:
             raise NothingToChange(f"group {self.source!r} has no offset on topic {self.topic!r}")
-        warnings, unknown = live_members(admin, self.group, OVERWRITE)
+        warnings, unknown = _members(admin, self.group, [move.queue for move in moves])
         if left := sum(1 for move in planned.values() if move is None):
             warnings.append(f"{left} queues stay as they are: group {self.source!r} has no offset there")
         if omissions:
@@ -54,13 +57,13 @@ class CloneOffsets:
         return Planned([step_of(move) for move in moves], [*omissions, *unknown], warnings)
 
     def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
-        """Copy them; an outcome for each queue."""
+        """Copy them; an outcome for each queue. Nothing is copied unless all queues could be read."""
         self._check()
-        written, failures = admin.clone_offsets(self.source, self.group, self.topic)
-        for queue, offset in sorted(written.items()):
-            yield ChangeOutcome(queue_text(queue), Fate.DONE, str(offset))
-        for queue, error in sorted(failures.items(), key=lambda one: one[0]):
-            yield ChangeOutcome.of_error(queue_text(queue), error)
+        planned = admin.plan_clone(self.source, self.group, self.topic)
+        for error in planned.failures.values():
+            raise error
+        moves = sorted((move.queue, move.new_offset) for move in planned.values() if move is not None)
+        yield from _set(admin, self.group, moves)
 
     def _check(self) -> None:
         validate_group(self.source)
@@ -80,7 +83,7 @@ class SetOffset:
     queue_id: int
     offset: int
     action: Literal["set-offset"] = "set-offset"
-    requests: ClassVar[tuple[RequestCode, ...]] = (RequestCode.UPDATE_CONSUMER_OFFSET,)
+    requests: ClassVar[tuple[RequestCode, ...]] = REQUESTS
     is_moving: ClassVar[bool] = True  # members commit
 
     @property
@@ -95,19 +98,12 @@ class SetOffset:
         if not first <= self.offset <= end:
             raise InvalidChange(f"offset: found {self.offset}, expected {first} to {end}, the range of the queue")
         move = QueueMove(queue, first, admin.consumer_offset(self.group, queue), self.offset)
-        warnings, omissions = live_members(admin, self.group, OVERWRITE)
+        warnings, omissions = _members(admin, self.group, [queue])
         return Planned([step_of(move)], omissions, warnings)
 
     def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
-        """Set it; the detail is what the broker reports then."""
-        queue = self._queue(admin)
-        try:
-            admin.set_offset(self.group, queue, self.offset)
-            found = admin.consumer_offset(self.group, queue)
-        except (MQError, OSError) as error:
-            yield ChangeOutcome.of_error(queue_text(queue), error)
-            return
-        yield ChangeOutcome(queue_text(queue), Fate.DONE if found == self.offset else Fate.FAILED, f"reports {found}")
+        """Set it."""
+        yield from _set(admin, self.group, [(self._queue(admin), self.offset)])
 
     def _queue(self, admin: SyncAdmin) -> MessageQueue:
         check_group(self.group)
@@ -117,6 +113,36 @@ class SetOffset:
             names = ", ".join(queue_text(one) for one in sorted(known)[:20])
             raise InvalidChange(f"queue: found {queue_text(queue)!r}, expected one of topic {self.topic!r}: {names}")
         return queue
+
+
+def _members(admin: SyncAdmin, group: str, queues: Sequence[MessageQueue]) -> tuple[list[str], list[str]]:
+    """Return a warning if live members would overwrite offsets of these queues, and what could not be asked."""
+    brokers = {queue.broker_name for queue in queues}
+    if brokers == resetting(admin, brokers):
+        return [], []
+    return live_members(admin, group, OVERWRITE)
+
+
+def _set(admin: SyncAdmin, group: str, offsets: Sequence[tuple[MessageQueue, int]]) -> Iterator[ChangeOutcome]:
+    """Set the offset of each queue. A broker that does not reset it takes a commit; the detail is what it reports then.
+
+    A commit alone is not enough for the others: they ignore commits until the members have heard of an earlier reset.
+    """
+    resets = resetting(admin, {queue.broker_name for queue, _ in offsets})
+    for queue, offset in offsets:
+        name = queue_text(queue)
+        try:
+            if queue.broker_name in resets:
+                admin.reset_queue(group, queue, offset)
+                yield ChangeOutcome(name, Fate.DONE, str(offset))
+                continue
+            admin.set_offset(group, queue, offset)
+            found = admin.consumer_offset(group, queue)
+        except (MQError, OSError) as error:
+            yield ChangeOutcome.of_error(name, error)
+            continue
+        is_set = found == offset
+        yield ChangeOutcome(name, Fate.DONE if is_set else Fate.FAILED, str(offset) if is_set else f"reports {found}")
 
 
 def step_of(move: QueueMove) -> ChangeStep:
