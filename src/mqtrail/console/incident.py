@@ -202,6 +202,6 @@ def _incident(reader: PageReader, one: ShownIncident) -> None:
 
 
 def _messages(ids: tuple[str, ...]) -> None:
-    for msg_id in ids:
-        with tag("div"):
+    with tag("div", classes="tools"):
+        for msg_id in ids:
             link(msg_id, "/message", id=msg_id)
