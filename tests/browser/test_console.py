@@ -10,9 +10,12 @@ from urllib.parse import quote
 
 import pytest
 
+from mqtrail.answers.changes import read_audit
 from tests.answers.lakes import id_of, make_lake, rows_of
 from tests.browser.conftest import MARKUP, Live, Visit
 from tests.console.serving import console
+from tests.trail.incident_faults import FAULTS
+from tests.trail.incident_lakes import IncidentLake, commit_all
 
 pytestmark = pytest.mark.browser
 Begin = Callable[..., Visit]
@@ -249,6 +252,59 @@ def test_the_slowest_messages(of_lake: str, visit: Begin) -> None:
         tab.wait_for(words)
     tab.page.get_by_role("link", name="handler from 9 ms").first.click()
     tab.wait_for("7 messages match")
+
+
+def test_a_range_of_the_first_page(of_lake: str, visit: Begin) -> None:
+    """Drawn over the chart, or typed: both lead to its messages with a problem. The sources of the lake have an age."""
+    tab = visit(of_lake)
+    tab.open("/")
+    tab.wait_for("samples of the cluster")
+    chart = tab.page.locator(".chart canvas").first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box is not None
+    tab.page.wait_for_function("getElement(+document.querySelector('.chart').id.slice(1)).chart.isBrushed")
+    tab.page.mouse.move(box["x"] + 60, box["y"] + 120)
+    tab.page.mouse.down()
+    tab.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 130, steps=4)
+    tab.page.mouse.move(box["x"] + box["width"] - 20, box["y"] + 130, steps=4)
+    tab.page.mouse.up()
+    tab.page.wait_for_url("**/search?q=verdict%3A**from%3A**to%3A**")
+    tab.wait_for("messages match")
+    tab.open("/")
+    tab.page.get_by_label("From").fill("2020-01-01T00:00:00")
+    tab.page.get_by_role("button", name="Show the messages of this time").click()
+    tab.page.wait_for_url("**/search?q=verdict%3A**from%3A1577836800000")
+
+
+def test_an_incident_is_acknowledged_and_muted(visit: Begin, tmp_path: Path) -> None:
+    """From the list to the incident; a mute needs a reason, and what was typed stays when it is refused."""
+    made = IncidentLake(3, messages=6_000)
+    FAULTS["bad host"].put(made, "G1a", 15)
+    commit_all(made, tmp_path / "shop")
+    with console(tmp_path / "shop", data=tmp_path / "data") as url:
+        tab = visit(url)
+        tab.open("/incidents")
+        tab.wait_for("◌ not acknowledged")
+        tab.page.locator("main td a[href^='/incident?']").first.click()
+        tab.page.wait_for_url("**/incident?id=**")
+        tab.wait_for("BAD_HOST")
+        tab.page.get_by_role("button", name="Mute", exact=True).click()
+        tab.wait_for("expected the reason of the mute")
+        tab.page.get_by_label("Why").fill("10.2.0.0 is replaced")
+        tab.page.get_by_label("Mute for").select_option("4 h")
+        tab.page.get_by_role("button", name="Mute", exact=True).click()
+        tab.wait_for("muted by 127.0.0.1 until")
+        tab.page.get_by_role("button", name="Acknowledge").click()
+        tab.wait_for("✔ acknowledged by 127.0.0.1")
+        tab.wait_for("10.2.0.0 is replaced")
+        assert tab.violations() == []
+        tab.shot("incident")
+        tab.open("/incidents")
+        tab.wait_for("✔ acknowledged by 127.0.0.1")
+        assert tab.violations() == []
+    changes = read_audit(tmp_path / "data" / "audit.jsonl").changes
+    assert [one.action for one in changes] == ["acknowledge-incident", "mute-incident"]
 
 
 def test_the_heat_map(of_lake: str, visit: Begin) -> None:

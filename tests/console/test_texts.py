@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from mqtrail import console
-from mqtrail.answers import ELECTION_REASONS, FACETS, FIELDS, IncidentActKind, LatencySegment, NeighbourRelation
+from mqtrail.answers import (
+    ELECTION_REASONS,
+    FACETS,
+    FIELDS,
+    FreshSource,
+    IncidentActKind,
+    LatencySegment,
+    NeighbourRelation,
+)
 from mqtrail.answers.access import NotSaved
 from mqtrail.answers.changes import Fate
 from mqtrail.console.looks import count, csv_text, duration, moment, zone_of
@@ -60,6 +68,7 @@ def test_pages_use_texts_that_exist() -> None:
         | {f"part_{name}" for name in LatencySegment}
         | {fate.value for fate in Fate}
         | {f"act_{kind}" for kind in IncidentActKind}
+        | {f"fresh_{source}" for source in FreshSource}
         | {f"field_{name}" for name in ("source", "topic", "queue", "offset")}
         | {f"election_{reason}" for reason in ELECTION_REASONS}
         | {f"field_{name}" for name in FIELDS}

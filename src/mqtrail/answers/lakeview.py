@@ -201,6 +201,15 @@ class LakeView:
         return f"cluster {row['cluster']}: " if len(self.scope_clusters) > 1 else ""
 
     @property
+    def is_sampled(self) -> bool:
+        """Whether the lake has any sample."""
+        return bool(self._files(trail.SAMPLES.name))
+
+    def sampled(self) -> str:
+        """Return SQL of the rows of `samples`."""
+        return self._relation(trail.SAMPLES.name)
+
+    @property
     def scope_clusters(self) -> tuple[str, ...]:
         """The clusters that answers are about."""
         return (self.cluster,) if self.cluster else self.clusters

@@ -21,6 +21,7 @@ from . import neighbours as near
 from . import search as searching
 from .clocks import host_clocks, with_clocks
 from .coverage import with_coverage
+from .freshness import freshness
 from .history import latency_history, verdict_history
 from .lag_sql import OVER_MS
 from .lake_lag import lake_lag
@@ -43,6 +44,7 @@ from .summaries import (
     DeadLetterConditions,
     DeadLettersAnswer,
     FacetsAnswer,
+    FreshnessAnswer,
     IncidentsAnswer,
     LatencyHistory,
     NeighboursAnswer,
@@ -171,6 +173,10 @@ class Answers:
         return self._ask(
             lambda view: verdict_history(view, now_ms, *_range(view, first_ms, end_ms, is_last_day)), question
         )
+
+    def freshness(self, now_ms: int) -> FreshnessAnswer:
+        """Return until when the lake knows each of its sources. LakeError."""
+        return self._ask(lambda view: freshness(view, now_ms), ("freshness",))
 
     def latency(
         self, segment: LatencySegment, now_ms: int, first_ms: int | None = None, end_ms: int | None = None

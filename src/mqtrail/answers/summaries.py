@@ -38,6 +38,34 @@ class VerdictHistory:
     counts: tuple[SpanCount, ...]
 
 
+class FreshSource(StrEnum):
+    """What a lake gets from a cluster."""
+
+    SAMPLES = "samples"  # the samples as a whole
+    OFFSETS = "offsets"  # offsets of groups and ranges of queues of a broker
+    TRACE = "trace"  # trace topics of a broker
+    MESSAGES = "messages"  # of the topics that are read
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSource:
+    """One source. known_ms: until when the lake knows it; None: unknown, or never. why: it is not read now, or ''."""
+
+    cluster: str
+    source: FreshSource
+    broker_name: str
+    known_ms: int | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class FreshnessAnswer:
+    """The sources of a lake; of each cluster those first that are the furthest behind."""
+
+    scope: Scope
+    sources: tuple[KnownSource, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class LatencySpan:
     """Percentiles of one segment of one topic and group that began in [at_ms, at_ms + step_ms), in ms.

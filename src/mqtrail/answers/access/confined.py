@@ -18,6 +18,7 @@ from ..summaries import (
     DeadLetterConditions,
     DeadLettersAnswer,
     FacetsAnswer,
+    FreshnessAnswer,
     IncidentsAnswer,
     LatencyHistory,
     NeighboursAnswer,
@@ -109,6 +110,10 @@ class ConfinedAnswers(Answers):
         raise self._refused()
 
     def history(self, *arguments: Any, **settings: Any) -> VerdictHistory:
+        """Refuse: it is about all topics."""
+        raise self._refused()
+
+    def freshness(self, now_ms: int) -> FreshnessAnswer:
         """Refuse: it is about all topics."""
         raise self._refused()
 

@@ -50,6 +50,7 @@ from ..summaries import (
     DeadLetterConditions,
     DeadLettersAnswer,
     FacetsAnswer,
+    FreshnessAnswer,
     IncidentsAnswer,
     LatencyHistory,
     NeighboursAnswer,
@@ -240,6 +241,10 @@ def _add_summaries(router: APIRouter, workers: Workers) -> None:
     async def verdicts(sources: Seen, since: Since = "", until: Until = "", cluster: Cluster = "") -> VerdictHistory:
         first_ms, end_ms = range_of(since, until)
         return await workers.run(lambda: sources.of_lake(cluster).history(now_ms(), first_ms, end_ms))
+
+    @router.get("/freshness", summary="Until when the lake knows each of its sources")
+    async def freshness(sources: Seen, cluster: Cluster = "") -> FreshnessAnswer:
+        return await workers.run(lambda: sources.of_lake(cluster).freshness(now_ms()))
 
     @router.get("/latency", summary="How long a part of the way takes, by time, topic and group")
     async def latency(

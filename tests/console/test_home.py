@@ -1,0 +1,39 @@
+"""The first page: which range a pointer drew over its chart."""
+
+from __future__ import annotations
+
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from mqtrail.console.home import _local_ms, brushed
+
+TIMES = (1_000, 2_000, 3_000)
+
+
+@pytest.mark.parametrize(
+    ("areas", "expected"),
+    [
+        ([{"brushType": "lineX", "coordRange": [0, 1]}], (1_000, 3_000)),
+        ([{"coordRange": [2, 2]}], (3_000, 4_000)),
+        ([{"coordRange": [1, 3]}], None),
+        ([{"coordRange": [2, 1]}], None),
+        ([{"coordRange": ["x", 1]}], None),
+        ([{"coordRange": [1]}], None),
+        ([{}], None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_the_range_that_was_drawn(areas: Any, expected: tuple[int, int] | None) -> None:
+    """What the browser sends is not trusted: a click without a range, and anything else, is no range."""
+    assert brushed(areas, TIMES, 1_000) == expected
+
+
+def test_a_time_that_was_typed() -> None:
+    """It is in the zone of the reader; an empty field is no time."""
+    assert _local_ms("2026-11-23T08:00:00", ZoneInfo("Asia/Shanghai")) == 1_795_392_000_000
+    assert _local_ms("2026-11-23T08:00", ZoneInfo("Asia/Shanghai")) == 1_795_392_000_000
+    assert _local_ms("", ZoneInfo("UTC")) is None
+    assert _local_ms("2026-11", ZoneInfo("UTC")) is None
