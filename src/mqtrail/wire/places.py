@@ -10,11 +10,6 @@ def place_text(queue: MessageQueue, queue_offset: int) -> str:
     return f"{queue.broker_name}/{queue.topic}/{queue.queue_id}@{queue_offset}"
 
 
-def queue_text(queue: MessageQueue) -> str:
-    """Return BROKER/QUEUE of a queue whose topic is known."""
-    return f"{queue.broker_name}/{queue.queue_id}"
-
-
 def parse_place(text: str) -> tuple[MessageQueue, int]:
     """Return queue and offset of a place. ValueError: the text is none."""
     broker, topic, queue = text.split("/")

@@ -10,7 +10,6 @@ from mqtrail.client import QueueMove, SyncAdmin
 from mqtrail.wire import MessageQueue, MQError, RequestCode, validate_group, validate_topic
 
 from ..masters import resetting
-from ..places import queue_text
 from .group_kinds import check_group, live_members
 from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, NothingToChange, Planned
 
@@ -110,8 +109,8 @@ class SetOffset:
         validate_topic(self.topic)
         queue = MessageQueue(self.topic, self.broker, self.queue_id)
         if queue not in (known := admin.queues(self.topic)):
-            names = ", ".join(queue_text(one) for one in sorted(known)[:20])
-            raise InvalidChange(f"queue: found {queue_text(queue)!r}, expected one of topic {self.topic!r}: {names}")
+            names = ", ".join(one.place for one in sorted(known)[:20])
+            raise InvalidChange(f"queue: found {queue.place!r}, expected one of topic {self.topic!r}: {names}")
         return queue
 
 
@@ -130,7 +129,7 @@ def _set(admin: SyncAdmin, group: str, offsets: Sequence[tuple[MessageQueue, int
     """
     resets = resetting(admin, {queue.broker_name for queue, _ in offsets})
     for queue, offset in offsets:
-        name = queue_text(queue)
+        name = queue.place
         try:
             if queue.broker_name in resets:
                 admin.reset_queue(group, queue, offset)
@@ -149,4 +148,4 @@ def step_of(move: QueueMove) -> ChangeStep:
     """Return the part of a change that moves a group on a queue."""
     before = None if move.consumer_offset is None else str(move.consumer_offset)
     counts = {"skipped": move.skipped_count, "repeated": move.repeated_count}
-    return ChangeStep(queue_text(move.queue), before, str(move.new_offset), counts)
+    return ChangeStep(move.queue.place, before, str(move.new_offset), counts)
