@@ -20,6 +20,7 @@ from tests.trail.incident_lakes import IncidentLake, commit_all
 pytestmark = pytest.mark.browser
 Begin = Callable[..., Visit]
 TRACE_S = 60.0
+CHART = "getElement(+document.querySelector('.chart').id.slice(1)).chart"
 PATHS = {
     "home": "/",
     "search": "/search?q=verdict:HUNG",
@@ -263,7 +264,7 @@ def test_a_range_of_the_first_page(of_lake: str, visit: Begin) -> None:
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
     assert box is not None
-    tab.page.wait_for_function("getElement(+document.querySelector('.chart').id.slice(1)).chart.isBrushed")
+    tab.page.wait_for_function(f"{CHART}?.isBrushed")
     tab.page.mouse.move(box["x"] + 60, box["y"] + 120)
     tab.page.mouse.down()
     tab.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 130, steps=4)
@@ -271,6 +272,14 @@ def test_a_range_of_the_first_page(of_lake: str, visit: Begin) -> None:
     tab.page.mouse.up()
     tab.page.wait_for_url("**/search?q=verdict%3A**from%3A**to%3A**")
     tab.wait_for("messages match")
+    tab.open("/")
+    tab.page.wait_for_function(f"{CHART}?.isBrushed")
+    x, y = tab.page.evaluate(
+        f"""() => {{ const data = {CHART}.getOption().series[0].data, at = data.findIndex(one => one > 0);
+        return {CHART}.convertToPixel({{seriesIndex: 0}}, [at, data[at] / 2]) }}"""
+    )
+    tab.page.locator(".chart").click(position={"x": x, "y": y})
+    tab.page.wait_for_url("**/search?q=verdict%3A**from%3A**to%3A**")
     tab.open("/")
     tab.page.get_by_label("From").fill("2020-01-01T00:00:00")
     tab.page.get_by_role("button", name="Show the messages of this time").click()

@@ -217,7 +217,7 @@ class _Chart:
             at = times[event.data_index]
             code = event.series_name.split(" ")[-1]
             query = f"verdict:{code} from:{at} to:{at + history.step_ms}"
-            ui.navigate.to(f"/search?q={query.replace(' ', '%20')}")
+            ui.navigate.to(f"/search?q={quote(query)}")
 
         def open_range(event: Any) -> None:
             if span := brushed(event.args.get("areas"), times, history.step_ms):
