@@ -40,6 +40,7 @@ from .configs import *
 from .consume_bodies import *
 from .heartbeat import *
 from .json_body import *
+from .ledger_requests import *
 from .operator_bodies import *
 from .pop_bodies import *
 from .registration import *
@@ -48,6 +49,7 @@ from .route import *
 # A message as it is stored: record, properties, batch, compressed body, and handles in properties.
 from .batch import *
 from .compression import *
+from .ledger_entry import *
 from .op_records import *
 from .pop_info import *
 from .pop_reply import *
