@@ -23,6 +23,7 @@ from ..errors import StoreBroken, StoreError, StoreFull
 from ..segments import Segments, used_size
 from .mark import DurableMark, Mark, WipingNote
 
+FOLDER = "commitlog"
 BLANK = struct.Struct(">iI")  # bytes to the segment's end, MAGIC_BLANK
 BLANK_SIZE_MIN = 8
 WIPE_CHUNK = 1 << 20
@@ -32,8 +33,8 @@ MAGICS = (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
 class CommitLog:
     """The segments, the offset of the next record, and the offset up to which all is durable."""
 
-    def __init__(self, disk: Disk, segment_size: int) -> None:
-        self.segments = Segments(disk, "commitlog", segment_size, reserve=True)
+    def __init__(self, disk: Disk, segment_size: int, folder: str = FOLDER) -> None:
+        self.segments = Segments(disk, folder, segment_size, reserve=True)
         self.end_offset = self.segments.first
         self.flushed_offset = 0
         self.last_record = -1
@@ -167,7 +168,7 @@ class CommitLog:
                 try:
                     companion.sync()
                 except BaseException as error:
-                    self.fault = f"the sync of a file beside commitlog/ failed ({error!r})"
+                    self.fault = f"the sync of a file beside {self.segments.folder}/ failed ({error!r})"
                     raise
             for start, file in unsynced.items():
                 try:
@@ -202,6 +203,29 @@ class CommitLog:
         dispatched = 0 if self.mark is None else self.mark.dispatched_offset
         self._durable.note(Mark(end_offset, last_record, max(0, min(dispatched, last_record))))
         self._durable.sync()
+
+    def cut(self, end_offset: int, last_record: int) -> None:
+        """End the log, durably, behind a record that it has. No job of begin_flush may run meanwhile.
+
+        A crash in between leaves the log as it was, or some of the bytes behind the new end.
+        """
+        flushed_offset = min(self.flushed_offset, end_offset)
+        if end_offset < self.flushed_offset:
+            self.lower_mark(end_offset, last_record)
+        self._unsynced.clear()
+        self.wipe(end_offset)
+        self.begin(end_offset, flushed_offset, last_record, scanned_from=min(self.checked_from, end_offset))
+
+    def forget(self) -> None:
+        """Drop the whole log, durably. No job of begin_flush may run meanwhile.
+
+        A crash in between leaves the first part of it.
+        """
+        self._durable.note(Mark())
+        self._durable.sync()
+        self._unsynced.clear()
+        self.segments.drop_from(self.segments.first)
+        self.begin(0, 0, -1, scanned_from=0)
 
     def sync_mark(self) -> None:
         """Make the mark itself durable. Records are durable without it: with an older mark, recovery treats less of the
@@ -250,7 +274,7 @@ class CommitLog:
         head = check_record(view, crc=crc)
         if head.physical_offset != physical_offset:
             raise RecordError(f"found a stale record for physical offset {head.physical_offset} at {physical_offset}")
-        if torn_from is not None and physical_offset >= torn_from and _is_torn(view, head):
+        if torn_from is not None and physical_offset >= torn_from and is_torn(view, head):
             raise RecordError(f"found a torn record, without all of its properties, at {physical_offset}")
         return head, view, physical_offset + size
 
@@ -293,7 +317,7 @@ def _is_part(found: int, known: int) -> bool:
     return all(have in (0, want) for have, want in zip(found.to_bytes(4, "big"), known.to_bytes(4, "big"), strict=True))
 
 
-def _is_torn(view: memoryview, head: RecordHead) -> bool:
+def is_torn(view: memoryview, head: RecordHead) -> bool:
     """Whether a record's topic or properties end in a zero, or a whole sector of them is zero.
 
     Bytes that did not reach the disk are zero. The lengths or the CRC reveal a record torn before its topic.
