@@ -218,6 +218,9 @@ class RaftMember:
 class RaftGroup:
     """A group of 3 or 5, its network and its clients."""
 
+    member_class: type[RaftMember] = RaftMember
+    faults: tuple[str, ...] = FAULTS
+
     def __init__(self, seed: int, *, keeps_log: bool = False) -> None:
         self.engine = Engine(seed, keeps_log=keeps_log)
         chance = self.engine.chance
@@ -228,7 +231,7 @@ class RaftGroup:
         self.rates = LinkRates(*(chance.choice((0.0, 0.02, 0.1)) for _ in range(3)))
         self.cut: set[tuple[str, str]] = set()  # directed links that carry nothing
         self.slow: dict[tuple[str, str], float] = {}
-        self.members = {name: RaftMember(self, name) for name in self.names}
+        self.members = {name: self.member_class(self, name) for name in self.names}
         self._waits = chance.choice((2, 1_000_000))  # how many different waits for an election there are
         self._batch = chance.choice((1, 4))  # entries of one message
         self._pace = chance.choice((0.2, 0.5, 1.0))  # of faults and restarts
@@ -276,20 +279,20 @@ class RaftGroup:
 
     def carry(self, message: RaftMessage) -> None:
         """Deliver a message late, twice or never."""
-        engine, rates = self.engine, self.rates
+        data = encode_message(message, self.names)
         link = (message.sender, message.target)
+        self.send(link, lambda: self.members[message.target].receive(data))
+
+    def send(self, link: tuple[str, str], arrive: Callable[[], None]) -> None:
+        """Let something arrive over a link late, twice or never."""
+        engine, rates = self.engine, self.rates
         if link in self.cut or engine.happens(rates.lost):
             return
-        data = encode_message(message, self.names)
         for _ in range(2 if engine.happens(rates.doubled) else 1):
             delay_ms = engine.between(0.1, self._delay_ms) + self.slow.get(link, 0.0)
             if engine.happens(rates.late):
                 delay_ms += engine.between(0, 1_000)
-            engine.after(delay_ms, lambda: self._arrive(link, data))
-
-    def _arrive(self, link: tuple[str, str], data: bytes) -> None:
-        if link not in self.cut:
-            self.members[link[1]].receive(data)
+            engine.after(delay_ms, lambda: None if link in self.cut else arrive())
 
     def restart(self, member: RaftMember) -> None:
         self.engine.after(50 + self.engine.between(0, 2_500) * self._pace, member.start)
@@ -358,7 +361,7 @@ class RaftGroup:
             return
         chance = engine.chance
         member = self.members[chance.choice(self.names)]
-        match chance.choice(FAULTS):
+        match chance.choice(self.faults):
             case "kill" | "power" as kind:
                 if member.raft is not None and self._restoring is None:
                     member.crash(power=kind == "power")
@@ -383,7 +386,13 @@ class RaftGroup:
                 member.skew_ms += chance.choice((-60_000, -400, 400, 60_000))
             case "old":
                 self._old_disk(member)
+            case other:
+                self.cause(other, member)
         engine.after(engine.between(100, 1_500) * self._pace, self._cause_fault)
+
+    def cause(self, kind: str, member: RaftMember) -> None:
+        """Cause a fault that only another kind of group has."""
+        raise NotImplementedError
 
     def _old_disk(self, member: RaftMember) -> None:
         """Copy a member's files now, and give it this copy a little later."""

@@ -4,11 +4,10 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
-from .errors import RaftIdentityError
+from .rules import check_members, majority_of
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
-GROUP_SIZES: Final = (1, 3, 5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,22 +35,12 @@ class RaftConfig:
 
     def __post_init__(self) -> None:
         """RaftIdentityError: the members are no group, or self_id is not one of them."""
-        members = self.members
-        if len(members) not in GROUP_SIZES or len(set(members)) != len(members):
-            raise RaftIdentityError(
-                f"found the members {', '.join(members) or 'none'} of group {self.group}, expected 1, 3 or 5 different "
-                "ids: correct the list of peers"
-            )
-        if self.self_id not in members:
-            raise RaftIdentityError(
-                f"found the own id {self.self_id!r}, expected one of {', '.join(members)}: correct the own id or the "
-                "list of peers"
-            )
+        check_members(self.self_id, self.members, self.group)
 
     @property
     def majority(self) -> int:
         """How many members, this one included, decide."""
-        return len(self.members) // 2 + 1
+        return majority_of(self.members)
 
     @property
     def peers(self) -> tuple[str, ...]:

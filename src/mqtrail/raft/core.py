@@ -24,6 +24,7 @@ from .config import RaftConfig
 from .errors import NotLeader, RaftBadMessage, RaftBusy, RaftOldDisk
 from .journal import Journal
 from .messages import LogEntry, MessageKind, RaftMessage
+from .rules import commits_by_count, is_as_new, reached_by
 
 Kind = MessageKind
 NEVER_MS: Final = -(10**15)
@@ -457,7 +458,7 @@ class Raft:
 
     def _is_as_new(self, message: RaftMessage) -> bool:
         """Whether a candidate's log has every entry that may be committed."""
-        return (message.log_term, message.index) >= (self.journal.last_term, self.journal.last_index)
+        return is_as_new(message.log_term, message.index, self.journal.last_term, self.journal.last_index)
 
     def _wait_for_leader(self, now_ms: int) -> None:
         election_ms = self.config.election_ms
@@ -565,13 +566,13 @@ class Raft:
         if not self.is_leader:
             return
         durable = [self.journal.durable_index, *(one.match_index for one in self._progress.values())]
-        index = sorted(durable, reverse=True)[self.config.majority - 1]
+        index = reached_by(durable, self.config.majority)
         if index > self.commit_index and self._counts(index):
             self._commit_up_to(index)
 
     def _counts(self, index: int) -> bool:
         """Whether a majority commits this entry: a later leader could replace one of an earlier term."""
-        return self.journal.term_at(index) == self.term
+        return commits_by_count(self.journal.term_at(index), self.term)
 
     def _commit_up_to(self, index: int) -> None:
         self.commit_index = max(self.commit_index, index)
@@ -579,7 +580,7 @@ class Raft:
     def _answer_reads(self) -> None:
         """Release the reads whose round a majority answered: then this member led when they came."""
         rounds = [self._round, *(one.round for one in self._progress.values())]
-        answered = sorted(rounds, reverse=True)[self.config.majority - 1]
+        answered = reached_by(rounds, self.config.majority)
         done = [read for read in self._reads if read.index and read.round <= answered]
         if done:
             self._done_reads += [read.number for read in done]
