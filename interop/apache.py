@@ -264,6 +264,41 @@ class ApacheBroker(JavaServer):
         return self.address.encode() in body
 
 
+class ApacheLedgerBroker(ApacheBroker):
+    """The official broker as member of a DLedger group. It is ready once it is in the route, after an election."""
+
+    def __init__(
+        self,
+        version: str,
+        folder: Path,
+        namesrv_address: str,
+        self_id: str,
+        peers: Mapping[str, str],
+        *,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """peers: id -> host:port of each member's DLedger port, as this one sees them."""
+        self.self_id = self_id
+        super().__init__(version, folder, namesrv_address, properties=properties)
+        self._peers = ";".join(f"{name}-{address}" for name, address in peers.items())
+
+    def settings(self) -> Mapping[str, str]:
+        given = {
+            **super().settings(),
+            "enableDLegerCommitLog": "true",
+            "dLegerGroup": self.name,
+            "dLegerPeers": self._peers,
+            "dLegerSelfId": self.self_id,
+            "sendMessageThreadPoolNums": "16",  # 4.9: a send waits in its thread
+        }
+        return {key: value for key, value in given.items() if key not in ("brokerId", "brokerRole")}
+
+    @property
+    def ledger(self) -> Path:
+        """The folder with its log."""
+        return self.store / f"dledger-{self.self_id}"
+
+
 class ApacheController(JavaServer):
     """The official controller of 5.3.3, alone in its group. A broker's `properties` for it: `broker_properties`."""
 

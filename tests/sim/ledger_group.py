@@ -183,7 +183,7 @@ class LedgerSimMember(RaftMember):
         if not self._flushes and log.flushed_position < log.end_position:
             self._flushes = True
             life = self.life
-            self.group.engine.after(self.group.engine.between(0.1, 10), lambda: self._flush(life))
+            self.group.engine.after(self.group.engine.between(0.1, self.group.flush_ms), lambda: self._flush(life))
 
     def _flush(self, life: int) -> None:
         self._flushes = False
@@ -237,6 +237,7 @@ class LedgerGroup(RaftGroup):
         self.kinds: dict[str, type[LedgerMember]] = {}
         self.loses_power = self.engine.happens(0.5)
         self._preferred = self.engine.happens(0.3)
+        self.flush_ms = self.engine.chance.choice((10.0, 500.0))  # at most, until a flush
         for member in self.members.values():
             rates = member.disk.rates
             if not self.loses_power:
@@ -280,7 +281,7 @@ class LedgerGroup(RaftGroup):
         assert kind == "hand over"
         for other in self.members.values():
             step = cast(LedgerSimMember, other)
-            step.act_on(lambda leader: leader.hand_over(member.name, int(leader._now_ms)) if leader.is_leader else None)
+            step.act_on(lambda leader: leader.hand_over(member.name, int(leader.now_ms)) if leader.is_leader else None)
 
 
 assert LEDGER_HEAD_SIZE < SEGMENT_SIZE

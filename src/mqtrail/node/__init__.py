@@ -22,9 +22,15 @@ from .worker_process import WorkerEnded
 if TYPE_CHECKING:
     from .controller_node import ControllerNode
     from .group_node import GroupNode
+    from .ledger_node import LedgerNode
     from .processes import ProcessNode
 
-_LATE: Final = {"ControllerNode": ".controller_node", "GroupNode": ".group_node", "ProcessNode": ".processes"}
+_LATE: Final = {
+    "ControllerNode": ".controller_node",
+    "GroupNode": ".group_node",
+    "LedgerNode": ".ledger_node",
+    "ProcessNode": ".processes",
+}
 """Name -> its module. Imported at their first use: a broker alone needs none of them, and saves their memory."""
 
 __all__ = [
@@ -36,6 +42,7 @@ __all__ = [
     "GroupConfig",
     "GroupMode",
     "GroupNode",
+    "LedgerNode",
     "NameServerNode",
     "Node",
     "NodeConfig",

@@ -7,13 +7,16 @@ rules, and what they promise in a mixed group.
 from .calls import LedgerAnswer, LedgerCall, LedgerDecided
 from .config import LedgerConfig
 from .member import LedgerMember
+from .port import LedgerCommand, LedgerPort
 from .storage import LedgerStorage
 
 __all__ = [
     "LedgerAnswer",
     "LedgerCall",
+    "LedgerCommand",
     "LedgerConfig",
     "LedgerDecided",
     "LedgerMember",
+    "LedgerPort",
     "LedgerStorage",
 ]

@@ -102,6 +102,11 @@ class LedgerMember:
         return self.log.term
 
     @property
+    def now_ms(self) -> int:
+        """The latest time that this member knows."""
+        return self._now_ms
+
+    @property
     def is_leader(self) -> bool:
         return self.role is Role.LEADER
 

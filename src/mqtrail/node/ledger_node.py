@@ -1,0 +1,185 @@
+"""A member of a DLedger group on a socket, with connections to the other members, and its log on a disk."""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from mqtrail.net import ConnectionPool, Log, NetError, Server, ServerConfig, TlsClientConfig, split_address
+from mqtrail.raft.dledger import LedgerCommand, LedgerConfig, LedgerMember, LedgerPort
+from mqtrail.store.dledger import LedgerLog
+from mqtrail.wire import MQError, RemotingCommand
+
+from .clock import SteadyClock
+from .shell import Shell
+
+FLUSH_S: Final = 0.5  # between two flushes, if no answer waits for one
+CHECKPOINT_S: Final = 3.0
+
+log = Log()
+
+
+class LedgerNode:
+    """`start`, then `stop`. addresses: id -> host:port of all members. first_body: see LedgerMember.
+
+    host: IP address to listen on; None: that of the own address. The log belongs to the caller, who closes it.
+    """
+
+    def __init__(
+        self,
+        config: LedgerConfig,
+        addresses: Mapping[str, str],
+        ledger: LedgerLog,
+        first_body: Callable[[int], bytes],
+        host: str | None = None,
+        server: ServerConfig | None = None,
+        tls: TlsClientConfig | None = None,
+    ) -> None:
+        self.config = config
+        self.ledger = ledger
+        self.failure: BaseException | None = None
+        self.failed = asyncio.Event()
+        own_host, self.port = split_address(addresses[config.self_id])
+        self.host = own_host if host is None else host
+        self.clock = SteadyClock(f"dledger-{config.self_id}")
+        self.member = LedgerMember(config, ledger, random.random, first_body, self.clock(), dict(addresses))
+        self._core = LedgerPort(self.member)
+        self._addresses = dict(addresses)
+        self._names = {address: name for name, address in addresses.items()}
+        self._server_config = server
+        self._tls = tls
+        self._server: Server | None = None
+        self._shell: Shell | None = None
+        self._pool: ConnectionPool | None = None
+        self._asking: set[asyncio.Task[None]] = set()
+        self._flushing: asyncio.Task[None] | None = None
+        self._job: asyncio.Future[object] | None = None  # a flush in another thread
+        self._written = asyncio.Event()
+        self._role = ""
+
+    async def start(self) -> None:
+        """Open the port, then serve. BindError; everything is released then."""
+        try:
+            self._pool = ConnectionPool(
+                on_disconnect=self._disconnected, tls=None if self._tls is None else self._tls.context()
+            )
+            self._shell = Shell(self._core, clock=self.clock, on_change=self._changed)
+            self._server = Server(self._shell, self._server_config)
+            self._server.bind(self.host, self.port)
+            await self._server.start()
+            self._flushing = asyncio.create_task(self._flush())
+            self._shell.start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Close every connection and the port. A flush that runs is waited for."""
+        if self._shell is not None:
+            self._shell.stop()
+            self._shell = None  # connections that close from here on start no work
+        tasks, self._asking = self._asking, set()
+        if self._flushing is not None:
+            self._flushing.cancel()
+            tasks.add(self._flushing)
+            self._flushing = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._job is not None:
+            await asyncio.gather(self._job, return_exceptions=True)
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
+        if self._server is not None:
+            await self._server.stop()
+            self._server = None
+
+    def propose(self, make: Callable[[int], bytes]) -> tuple[int, int]:
+        """At the leader: append an entry; see LedgerMember.propose."""
+        now_ms = self.clock()
+        try:
+            return self.member.propose(make, now_ms)
+        finally:
+            self._advance()
+
+    def _advance(self) -> None:
+        if self._shell is not None:
+            self._shell.write(self._core.advance(self.clock()))
+            self._shell.set_timer()
+
+    def _changed(self) -> None:
+        """After each step of the core: send its calls, flush what was written, report."""
+        for problem in self._core.take_problems():
+            log.sparse.warning("dledger.problem", member=self.config.self_id, found=problem)
+        for call in self._core.take_calls():
+            task = asyncio.get_running_loop().create_task(self._ask(call))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+        if self.ledger.flushed_position < self.ledger.end_position:
+            self._written.set()
+        member = self.member
+        role = f"{member.role.value} {member.term} {member.leader}"
+        if role != self._role:
+            self._role = role
+            log.info(
+                "dledger.role",
+                member=self.config.self_id,
+                role=member.role.value,
+                term=member.term,
+                leader=member.leader,
+            )
+
+    async def _ask(self, call: LedgerCommand) -> None:
+        reply: RemotingCommand | None = None
+        pool = self._pool
+        assert pool is not None
+        try:
+            reply = await pool.request(self._addresses[call.target], call.command, self.config.call_ms)
+        except (NetError, MQError, ValueError, OSError) as error:  # ValueError: a host name that cannot be one
+            log.sparse.warning("dledger.unreachable", member=call.target, error=str(error))
+        if self._shell is not None:
+            self._shell.write(self._core.replied(call.number, reply, self.clock()))
+            self._shell.set_timer()
+
+    def _disconnected(self, address: str) -> None:
+        """A connection that this member opened closed: the other one may have died."""
+        name = self._names.get(address)
+        if name is not None and self._shell is not None:
+            self._shell.write(self._core.lost(name, self.clock()))
+            self._shell.set_timer()
+
+    async def _flush(self) -> None:
+        """Flush the log, and write checkpoints, in another thread. The first failure is final: the member stops."""
+        loop = asyncio.get_running_loop()
+        checkpoint_s = loop.time() + CHECKPOINT_S
+        try:
+            while True:
+                pause_s = checkpoint_s - loop.time()
+                try:
+                    async with asyncio.timeout(max(0.0, pause_s)):
+                        await self._written.wait()
+                except TimeoutError:
+                    pass
+                self._written.clear()
+                if not self.config.waits_for_flush:
+                    await asyncio.sleep(FLUSH_S)
+                job: Callable[[], object]
+                if loop.time() >= checkpoint_s:
+                    checkpoint_s = loop.time() + CHECKPOINT_S
+                    job = self.ledger.begin_checkpoint(self.ledger.committed_index)
+                else:
+                    job = self.ledger.begin_flush()
+                self._core.begin_flush()
+                self._job = loop.run_in_executor(None, job)
+                await asyncio.shield(self._job)
+                self._job = None
+                if self._shell is not None:
+                    self._shell.write(self._core.end_flush(self.clock()))
+                    self._shell.set_timer()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self.failure = error
+            log.error("dledger.failed", member=self.config.self_id, error=str(error))
+            self.failed.set()

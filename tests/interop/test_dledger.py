@@ -1,0 +1,176 @@
+"""A log of ours as member of a DLedger group of Apache's brokers: it follows, votes, leads and hands over."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from interop.apache import ApacheLedgerBroker, ApacheNameServer, free_port
+from interop.probe import request, wait_until
+from tests.sim.ledger_group import record, text_of
+
+from mqtrail.client import ProducerConfig
+from mqtrail.client.sync import SyncProducer
+from mqtrail.node import LedgerNode
+from mqtrail.raft.dledger import LedgerConfig
+from mqtrail.store import RealDisk
+from mqtrail.store.dledger import LedgerLog
+from mqtrail.wire import (
+    ClusterInfo,
+    LedgerCode,
+    LedgerTransfer,
+    LedgerTransferReply,
+    Message,
+    RecordError,
+    RequestCode,
+    check_record,
+    decode_ledger_reply,
+)
+
+from .replicating import killed
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(500)]
+
+SEGMENT_SIZE = 64 << 10
+TOPIC = "LedgerTopic"
+GROUP = "broker-a"
+WAIT_S = 120.0
+Probe = Callable[[], bool]
+
+
+async def until(condition: Probe, what: str) -> None:
+    """Wait for a condition without stopping our member."""
+    await asyncio.to_thread(wait_until, condition, what, WAIT_S)
+
+
+def leader_of(namesrv: str) -> str:
+    """Return the address of the broker that leads, as the routes say; empty: there is none."""
+    table = ClusterInfo.decode(request(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)[1]).broker_addr_table
+    return table[GROUP].broker_addrs.get(0, "") if GROUP in table else ""
+
+
+def send(namesrv: str, first: int, count: int) -> None:
+    with SyncProducer("LedgerProducer", namesrv, config=ProducerConfig(send_timeout_ms=60_000)) as producer:
+        for number in range(first, first + count):
+            producer.send(Message(TOPIC, f"{number}-".encode() + b"x" * 2_000))
+
+
+def data_of(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((folder / "data").iterdir()))
+
+
+def texts_of(log: LedgerLog) -> set[str]:
+    """The numbers of all messages of the topic in the log."""
+    found = set()
+    for index in range(log.end_index + 1):
+        entry = log.entry(index)
+        assert entry is not None
+        try:
+            if check_record(entry.body).topic == TOPIC:
+                found.add(text_of(entry.body).partition("-")[0])
+        except (RecordError, UnicodeDecodeError):
+            continue  # compressed
+    return found
+
+
+class Mixed:
+    """Two of Apache's members, n0 and n1, and ours, n2."""
+
+    def __init__(self, folder: Path, version: str) -> None:
+        self.namesrv = ApacheNameServer(version, folder / "namesrv").start()
+        self.ports = {name: free_port() for name in ("n0", "n1", "n2")}
+        addresses = {name: f"127.0.0.1:{port}" for name, port in self.ports.items()}
+        properties = {"mappedFileSizeCommitLog": str(SEGMENT_SIZE)}
+        self.brokers = {
+            name: ApacheLedgerBroker(
+                version, folder / name, self.namesrv.address, name, addresses, properties=properties
+            )
+            for name in ("n0", "n1")
+        }
+        self.folder = folder / "ours" / "dledger-n2"
+        self.log = LedgerLog(RealDisk(folder / "ours"), "n2", segment_size=SEGMENT_SIZE)
+        config = LedgerConfig(self_id="n2", members=tuple(addresses), group=GROUP)
+        self.ours = LedgerNode(config, addresses, self.log, lambda at: record(at, ""))
+
+    def name_of(self, address: str) -> str:
+        return next((name for name, broker in self.brokers.items() if broker.address == address), "")
+
+    async def apache_leads(self, *, but: str = "") -> str:
+        """Wait until a broker leads; ours hands over if it was elected."""
+        found = ""
+
+        def leads() -> bool:
+            nonlocal found
+            found = self.name_of(leader_of(self.namesrv.address))
+            return found not in ("", but) or self.ours.member.is_ready
+
+        while found in ("", but):
+            await until(leads, "a leader")
+            if self.ours.member.is_ready and found in ("", but):
+                await self.hand_over("n2", "n1" if but == "n0" else "n0")
+        return found
+
+    async def hand_over(self, leader: str, target: str) -> None:
+        """Ask the leader as an operator does."""
+
+        def ask() -> bool:
+            transfer = LedgerTransfer(
+                group=GROUP, remote_id=leader, transfer_id=leader, transferee_id=target, term=self.ours.member.term
+            )
+            address = f"127.0.0.1:{self.ports[leader]}"
+            _, body = request(address, LedgerCode.LEADERSHIP_TRANSFER, body=transfer.encode(), timeout_s=10)
+            reply = decode_ledger_reply(LedgerCode.LEADERSHIP_TRANSFER, body)
+            assert isinstance(reply, LedgerTransferReply)
+            return reply.code == 200 or self.ours.member.leader == target
+
+        await until(ask, f"{target} leads instead of {leader}")
+
+    async def equal(self, *names: str) -> None:
+        """Wait until all that ours has is committed, and these brokers have the same bytes."""
+
+        def is_equal() -> bool:
+            end = self.log.end_position
+            mine = data_of(self.folder)[:end]
+            return self.log.committed_index == self.log.end_index and all(
+                data_of(self.brokers[name].ledger)[:end] == mine for name in names
+            )
+
+        await until(is_equal, "equal bytes")
+
+
+@pytest.mark.parametrize("version", ["5.3.3"])
+async def test_our_member_in_a_group_of_apaches(tmp_path: Path, version: str) -> None:
+    """It follows; elects when the leader is killed; leads Apache's members after a hand-over; hands back."""
+    mixed = Mixed(tmp_path, version)
+    namesrv = mixed.namesrv.address
+    with killed(*mixed.brokers.values(), mixed.namesrv):
+        try:
+            for broker in mixed.brokers.values():
+                broker.launch()
+            await mixed.ours.start()
+            first = await mixed.apache_leads()
+            await asyncio.to_thread(send, namesrv, 0, 40)
+            await mixed.equal("n0", "n1")
+            assert len(list((mixed.folder / "data").iterdir())) >= 1
+
+            mixed.brokers[first].kill()
+            second = await mixed.apache_leads(but=first)
+            await asyncio.to_thread(send, namesrv, 40, 20)
+            await mixed.equal(second)
+            mixed.brokers[first].launch()
+            await mixed.equal("n0", "n1")
+
+            await mixed.hand_over(second, "n2")
+            await until(lambda: mixed.ours.member.is_ready, "our member leads")
+            for number in range(60, 80):
+                mixed.ours.propose(partial(record, text=f"{number}-", topic=TOPIC))
+            await mixed.equal("n0", "n1")
+
+            await mixed.hand_over("n2", first)
+            assert await mixed.apache_leads() == first
+            await asyncio.to_thread(send, namesrv, 80, 5)
+            await mixed.equal("n0", "n1")
+        finally:
+            await mixed.ours.stop()
+            mixed.log.close(mixed.log.committed_index)
