@@ -441,6 +441,20 @@ def test_an_answer_waits_for_the_flush() -> None:
     assert trio.log("n2").durable_index == -1
 
 
+def test_a_comparison_waits_for_the_flush_too() -> None:
+    """A leader counts a member whose last entry is its own: it must survive power loss."""
+    follower = Follower(waits_for_flush=True)
+    (a,) = chain(1)
+    member = follower.trio.members["n1"]
+    for kind in (PushType.APPEND, PushType.COMPARE):
+        member.serve("test", push(kind, a, term=1), follower.trio.now_ms)
+    follower.trio.settle()
+    assert follower.trio.answers == []
+    follower.log.begin_flush()()
+    follower.trio.settle()
+    assert [answer.reply.code for answer in follower.trio.answers] == [Status.SUCCESS] * 2
+
+
 def test_an_answer_is_not_given_in_a_later_term() -> None:
     """The flush comes after the member voted for another one: the earlier leader must not count it."""
     follower = Follower(waits_for_flush=True)

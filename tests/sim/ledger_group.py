@@ -237,7 +237,7 @@ class LedgerGroup(RaftGroup):
         self.kinds: dict[str, type[LedgerMember]] = {}
         self.loses_power = self.engine.happens(0.5)
         self._preferred = self.engine.happens(0.3)
-        self.flush_ms = self.engine.chance.choice((10.0, 500.0))  # at most, until a flush
+        self.flush_ms = self.engine.chance.choice((10.0, 200.0))  # at most, until a flush
         for member in self.members.values():
             rates = member.disk.rates
             if not self.loses_power:

@@ -124,6 +124,21 @@ def test_a_torn_tail_is_wiped() -> None:
     assert opened(disk).end_index == 3
 
 
+def test_a_log_of_which_nothing_was_flushed_may_be_torn_at_its_start() -> None:
+    """Then it is empty. In a folder of Apache's it is a log that begins inside its file, or damage."""
+    disk = MemoryDisk()
+    add(opened(disk), 3)
+    segment(disk, 0).data[:8] = bytes(8)
+    apaches = MemoryDisk()
+    apaches.small = dict(disk.small)
+    apaches.open(f"{DATA}/{0:020}", SEGMENT_SIZE).data[:] = segment(disk, 0).data
+    with pytest.raises(StoreError, match="no entry at the start"):
+        opened(apaches)
+    again = opened(disk)
+    assert (again.end_index, again.end_position) == (-1, 0)
+    assert not any(segment(disk, 0).data)
+
+
 def test_damage_below_the_mark_refuses_the_start() -> None:
     """Acknowledged entries may be missing: the error names the position."""
     disk = MemoryDisk()

@@ -552,7 +552,7 @@ class LedgerMember:
             self._hear(now_ms)
             status = self.following.push(request)
         reply = self._push_reply(request, status)
-        if status is Status.SUCCESS and request.type in (PushType.APPEND, PushType.TRUNCATE):
+        if status is Status.SUCCESS and request.type is not PushType.COMMIT:  # the leader counts COMPARE too
             self._held = deque(one for one in self._held if one[0] <= self.log.end_index)
             self._held.append((request.last_index, asker, reply))
         else:

@@ -373,7 +373,7 @@ class LedgerLog:
                 f"found the log of {self.folder}/ to end at position {end}, expected {flushed} bytes, which were "
                 "flushed: restore the missing files, or remove the file mqtrail-durable to accept the loss"
             )
-        if last is None and used_size(log.segments.file(log.first_offset), 0, self.segment_size):
+        if last is None and log.is_foreign and used_size(log.segments.file(log.first_offset), 0, self.segment_size):
             raise self._damaged(log.first_offset, "found no entry at the start of the log")
         wiped = log.wipe(end) if log.segments.has(end) else 0
         log.begin(end, flushed, -1 if last is None else last.position, scanned_from=scanned_from)
