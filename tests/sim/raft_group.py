@@ -235,6 +235,7 @@ class RaftGroup:
         self._waits = chance.choice((2, 1_000_000))  # how many different waits for an election there are
         self._batch = chance.choice((1, 4))  # entries of one message
         self._pace = chance.choice((0.2, 0.5, 1.0))  # of faults and restarts
+        self._delay_least_ms = 0.1
         self._delay_ms = chance.choice((4.0, 60.0))  # at most, of a message
         self._restoring: str | None = None  # a member that runs on an old disk
         self._proposed = 0
@@ -289,7 +290,7 @@ class RaftGroup:
         if link in self.cut or engine.happens(rates.lost):
             return
         for _ in range(2 if engine.happens(rates.doubled) else 1):
-            delay_ms = engine.between(0.1, self._delay_ms) + self.slow.get(link, 0.0)
+            delay_ms = engine.between(self._delay_least_ms, self._delay_ms) + self.slow.get(link, 0.0)
             if engine.happens(rates.late):
                 delay_ms += engine.between(0, 1_000)
             engine.after(delay_ms, lambda: None if link in self.cut else arrive())

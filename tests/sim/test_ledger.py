@@ -3,6 +3,7 @@
 import pytest
 
 from .ledger_group import LedgerGroup
+from .ledger_planted import PLANTED_LEDGERS, PlantedLedger
 from .raft_group import check_group
 
 SEEDS_MAX = 40  # lives in which a planted bug must be found
@@ -12,3 +13,27 @@ SEEDS_MAX = 40  # lives in which a planted bug must be found
 def test_promises_of_a_dledger_group_hold(seed: int) -> None:
     """No history breaks a promise, whatever happens to members, disks, links and clocks."""
     assert check_group(LedgerGroup(seed).live()) == []
+
+
+@pytest.mark.slow
+def test_lives_of_dledger_groups_have_what_they_are_for() -> None:
+    """Some lives together elect, acknowledge, lose power, cut off tails and hand over."""
+    groups = [LedgerGroup(seed) for seed in range(12)]
+    lives = [group.live() for group in groups]
+    assert [problem for life in lives for problem in check_group(life)] == []
+    assert min(len(life.acknowledged) for life in lives) > 10
+    assert {group.loses_power for group in groups} == {True, False}
+    assert any(member.disk.list("truncated") for group in groups for member in group.members.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planted", PLANTED_LEDGERS, ids=lambda planted: planted.name)
+def test_planted_bugs_of_dledger_groups_are_caught(planted: PlantedLedger) -> None:
+    """Each planted bug is found within some lives, and reported by its name."""
+    problems_seen: list[str] = []
+    for seed in range(planted.first_seed, planted.first_seed + SEEDS_MAX):
+        problems = check_group(planted.group(seed).live())
+        if any(part in problem for problem in problems for part in planted.problems):
+            return
+        problems_seen += problems
+    pytest.fail(f"{SEEDS_MAX} lives did not show the bug; reported: {problems_seen[:3]}")

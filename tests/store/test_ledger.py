@@ -3,6 +3,7 @@
 Crashes at any place: tests/sim/test_ledger.py.
 """
 
+import random
 import struct
 from dataclasses import replace
 
@@ -12,6 +13,8 @@ from mqtrail.store import LogDiffers, MemoryDisk, MemoryFile, StoreError
 from mqtrail.store.dledger import LedgerLog
 from mqtrail.wire import LEDGER_HEAD_SIZE, LedgerEntry, encode_ledger_entry
 from tests.sim.ledger_group import record
+
+from .hard_disk import HardDisk
 
 SEGMENT_SIZE = 1_024
 UNITS = 4
@@ -137,6 +140,27 @@ def test_a_log_of_which_nothing_was_flushed_may_be_torn_at_its_start() -> None:
     again = opened(disk)
     assert (again.end_index, again.end_position) == (-1, 0)
     assert not any(segment(disk, 0).data)
+
+
+@pytest.mark.parametrize("part", ["log", "index"])
+def test_what_a_failed_sync_left_in_memory_is_written_once_more(part: str) -> None:
+    """The kernel takes it for clean: no later sync would write it. The index too, and when nothing was ever flushed."""
+    disk = HardDisk(random.Random(1))
+    ledger = opened(disk)
+    entries = add(ledger, 3)
+    disk.rates.sync_error = 1.0
+    with pytest.raises(OSError, match="fails to sync"):
+        (ledger.begin_flush() if part == "log" else ledger.begin_checkpoint(-1))()
+    ledger.abandon()
+    disk.stop(power=False)
+    disk.rates.sync_error = 0.0
+    again = opened(disk)
+    again.begin_checkpoint(-1)()
+    again.begin_flush()()
+    again.abandon()
+    disk.stop(power=True)
+    last = opened(disk)
+    assert [last.entry(index) for index in range(3)] == entries
 
 
 def test_damage_below_the_mark_refuses_the_start() -> None:

@@ -360,7 +360,7 @@ class LedgerLog:
             log.begin(0, 0, -1, scanned_from=0)
             return LedgerStart(scanned_from=0, wiped_size=0, rebuilt_units=0)
         flushed = 0 if mark is None else mark.flushed_offset
-        torn_from = NOTHING if mark is None else flushed
+        torn_from = NOTHING if log.is_foreign else flushed
         scan = _Scan(log, self._index, flushed, torn_from, check_crc, self._damaged)
         scanned_from = self._scan_start(mark)
         scan.run(scanned_from)
@@ -377,7 +377,7 @@ class LedgerLog:
             raise self._damaged(log.first_offset, "found no entry at the start of the log")
         wiped = log.wipe(end) if log.segments.has(end) else 0
         log.begin(end, flushed, -1 if last is None else last.position, scanned_from=scanned_from)
-        if mark is not None:
+        if not log.is_foreign:
             log.rewrite(flushed)
         if last is not None:
             first = log.entry_head(log.first_offset)
@@ -385,7 +385,7 @@ class LedgerLog:
             self.begin_index = first.index
             self._pending.append((end, last.index))
             self.end_index, self.end_term = last.index, last.term
-        self._indexed = scanned_from if mark is not None else 0
+        self._indexed = 0 if mark is None else scanned_from
         self.last_store_ms = scan.last_store_ms
         return LedgerStart(scanned_from=scanned_from, wiped_size=wiped, rebuilt_units=scan.rebuilt)
 
@@ -432,7 +432,7 @@ class LedgerLog:
 class _Scan:
     """Reads entries, and writes units that the index lacks. position: the log's end; last: the head of its last entry.
 
-    Behind a mark of ours all units are written: a sync that failed in an earlier process may have left some in memory
+    In a folder of ours all units are written: a sync that failed in an earlier process may have left some in memory
     alone. rebuilt: how many were missing or wrong.
     """
 
