@@ -276,10 +276,11 @@ class ApacheLedgerBroker(ApacheBroker):
         peers: Mapping[str, str],
         *,
         properties: Mapping[str, str] | None = None,
+        store: Path | None = None,
     ) -> None:
-        """peers: id -> host:port of each member's DLedger port, as this one sees them."""
+        """peers: id -> host:port of each member's DLedger port, as this one sees them. store: as of ApacheBroker."""
         self.self_id = self_id
-        super().__init__(version, folder, namesrv_address, properties=properties)
+        super().__init__(version, folder, namesrv_address, properties=properties, store=store)
         self._peers = ";".join(f"{name}-{address}" for name, address in peers.items())
 
     def settings(self) -> Mapping[str, str]:

@@ -225,6 +225,43 @@ def test_a_member_that_was_away_is_compared_by_bisection() -> None:
     assert len(compares) <= 2 + 9 + 1
 
 
+def test_a_member_without_a_log_begins_where_the_leader_does() -> None:
+    """The leader has removed its first files: what they had is committed, and gone."""
+    trio = LedgerTrio()
+    trio.elect("n0")
+    trio.send("n0", *(letter * 3_000 for letter in "abcdef"))
+    leader = trio.log("n0")
+    leader.begin_flush()()
+    assert leader.expire_first(leader.committed_index) > 0
+    trio.disks["n2"] = MemoryDisk()
+    trio.start("n2")
+    trio.advance(3_000)
+    trio.send("n0", "g")
+    trio.advance(200)
+    log = trio.log("n2")
+    assert log.begin_index == leader.begin_index > 0
+    assert heads(log) == heads(leader)
+    assert log.committed_index == leader.end_index
+    assert any("this log begins anew" in problem for problem in trio.problems)
+
+
+def test_a_damaged_entry_stops_only_who_lacks_it() -> None:
+    """The leader cannot read it; the member that has it follows on, and the operator hears of the other one."""
+    trio = LedgerTrio()
+    trio.elect("n0")
+    trio.cut = {"n2"}
+    trio.send("n0", "a", "b")
+    leader = trio.log("n0")
+    trio.disks["n0"].files[f"{leader.folder}/data/{0:020}"].data[cast(LedgerEntry, leader.entry(1)).position] ^= 1
+    trio.cut = set()
+    trio.advance(3_000)
+    trio.send("n0", "c")
+    trio.advance(200)
+    assert trio.members["n0"].is_leader
+    assert trio.log("n1").committed_index == leader.committed_index == 3
+    assert any("cannot be sent to member n2: found damage" in problem for problem in trio.problems)
+
+
 def test_a_closed_connection_starts_an_election_at_once() -> None:
     """The others do not wait out the heartbeats: a pre-vote, then a vote."""
     trio = LedgerTrio()

@@ -324,3 +324,24 @@ def test_nobody_gets_a_vote_in_a_term_whose_vote_is_not_known(term: int, text: b
         disk.replace("dledger-n0/currterm", text)
     ledger = opened(disk)
     assert (ledger.term, ledger.voted) == (term, "-")
+
+
+def test_a_folder_of_another_member_or_group_is_refused() -> None:
+    """Another dLegerSelfId or dLegerGroup than last time, or the folder of another cluster."""
+    disk = MemoryDisk()
+    add(LedgerLog(disk, "n0", segment_size=SEGMENT_SIZE, index_units=UNITS, group="broker-a"), 1)
+    with pytest.raises(StoreError, match=r"found dledger-n0, expected dledger-n1 or no log: correct dLegerSelfId"):
+        LedgerLog(disk, "n1", segment_size=SEGMENT_SIZE)
+    with pytest.raises(StoreError, match=r"found the log of group broker-a .* expected that of group broker-b"):
+        LedgerLog(disk, "n0", segment_size=SEGMENT_SIZE, group="broker-b")
+    assert LedgerLog(disk, "n0", segment_size=SEGMENT_SIZE, index_units=UNITS, group="broker-a").end_index == 0
+    disk.remove("dledger-n0/mqtrail-group")  # as in a folder of Apache's
+    assert LedgerLog(disk, "n0", segment_size=SEGMENT_SIZE, index_units=UNITS, group="broker-b").end_index == 0
+
+
+def test_data_files_of_another_size_are_refused() -> None:
+    """mappedFileSizeCommitLog was changed."""
+    disk = MemoryDisk()
+    add(opened(disk), 1)
+    with pytest.raises(StoreError, match="expected 2048"):
+        opened(disk, segment_size=2 * SEGMENT_SIZE)

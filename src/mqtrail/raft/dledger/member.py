@@ -229,8 +229,12 @@ class LedgerMember:
         """Return what to send."""
         if self.is_leader:
             self._advance_commit()
-            for pushing in self._pushing.values():
-                pushing.step(now_ms)
+            for peer, pushing in self._pushing.items():
+                try:
+                    pushing.step(now_ms)
+                except MQError as error:  # a damaged entry, which only this member lacks: the others go on
+                    self._problem(f"entries cannot be sent to member {peer}: {error}")
+                    pushing.pause(now_ms)
         self._release_answers()
         decided, self._out = self._out, LedgerDecided()
         for name in ("problems", "truncated"):

@@ -61,6 +61,10 @@ class Pushing:
         """Wait for nothing any more: the clock was set back."""
         self._retry_ms = self._commit_ms = 0
 
+    def pause(self, now_ms: int) -> None:
+        """Compare once more, later: what should be sent cannot be read."""
+        self._begin_compare(now_ms + self._config.compare_retry_ms)
+
     def step(self, now_ms: int) -> None:
         """Send what may be sent now."""
         if self.state is PushState.APPEND:

@@ -39,7 +39,7 @@ from ..errors import LogDiffers, StoreBroken, StoreError
 from ..segments import used_size
 from .entry_index import EntryIndex
 from .entry_log import EntryLog
-from .state_files import StateFiles
+from .state_files import StateFiles, check_owner
 
 SEGMENT_SIZE: Final = 1 << 30
 INDEX_UNITS: Final = 5 * 1024 * 1024  # of one index file
@@ -71,10 +71,16 @@ class LedgerLog:
         segment_size: int = SEGMENT_SIZE,
         index_units: int = INDEX_UNITS,
         check_crc: bool = True,
+        group: str = "",
     ) -> None:
-        """StoreError: the files are damaged below the durable mark, or belong to another version or setting."""
+        """group: the one that the log belongs to; "": it is not checked.
+
+        StoreError: the files are damaged below the durable mark, or are those of another version, setting, member or
+        group.
+        """
         self._disk = disk
         self.folder = f"dledger-{self_id}"
+        check_owner(disk, self.folder, group)
         self._log = EntryLog(disk, segment_size, f"{self.folder}/data")
         self._index = EntryIndex(disk, f"{self.folder}/index", index_units)
         self._indexed = 0  # up to this position the index is durable

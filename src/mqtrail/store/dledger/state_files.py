@@ -4,6 +4,7 @@
                           currTerm=1
     <folder>/checkpoint   committedIndex=41
                           endIndex=41
+    <folder>/mqtrail-group   the group that the log belongs to; DLedger's files do not say it
 
 DLedger replaces a file by removing it and renaming <name>.tmp; the previous content stays in <name>.bak. A crash
 between the two leaves no file: then the vote is in one of the others. Here a file is replaced durably, in one step.
@@ -20,7 +21,29 @@ from ..errors import StoreError
 
 TERM_FILE = "currterm"
 CHECKPOINT_FILE = "checkpoint"
+GROUP_FILE = "mqtrail-group"
 NO_ONE = "-"  # got the vote of a term in which this member must not vote: no member has this id
+
+
+def check_owner(disk: Disk, folder: str, group: str) -> None:
+    """StoreError: there is a log of another member, or this one belongs to another group. Note the group of a new one.
+
+    group "": it is not known.
+    """
+    others = [name for name in disk.list("") if name.startswith("dledger-") and name != folder]
+    if others and not disk.list(folder):
+        raise StoreError(
+            f"found {', '.join(others)}, expected {folder} or no log: correct dLegerSelfId, or choose another folder"
+        )
+    path = f"{folder}/{GROUP_FILE}"
+    found = (disk.read(path) or b"").decode("utf-8", "replace").strip()
+    if group and found not in ("", group):
+        raise StoreError(
+            f"found the log of group {found} in {folder}, expected that of group {group}: correct dLegerGroup, or "
+            "choose another folder"
+        )
+    if group and not found:
+        disk.replace(path, group.encode())
 
 
 class StateFiles:
