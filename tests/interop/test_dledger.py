@@ -157,7 +157,7 @@ class Mixed:
         await until(is_equal, "equal bytes")
 
 
-@pytest.mark.parametrize("version", ["5.3.3"])
+@pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
 async def test_our_member_in_a_group_of_apaches(tmp_path: Path, version: str) -> None:
     """It follows; elects when the leader is killed; leads Apache's members after a hand-over; hands back."""
     mixed = Mixed(tmp_path, version)
