@@ -145,7 +145,7 @@ class LedgerSimMember(RaftMember):
             return
         for problem in decided.problems:
             if "committed here" in problem or "two members lead" in problem or "two leaders" in problem:
-                group.history.problems.append(f"{self.name}: {problem}")
+                group.note_problem(self, f"{self.name}: {problem}")
             group.engine.log(f"{self.name}: {problem}")
         if member.is_leader:
             group.note_leader(self, cast(Any, member))
@@ -161,10 +161,8 @@ class LedgerSimMember(RaftMember):
         log = member.log
         next_index = self.applied[-1][0] + 1 if self.applied else 0
         if log.end_index < next_index - 1:
-            self.group.history.problems.append(
-                f"a committed entry changed: {self.name} cut off its log at {log.end_index}, and had committed "
-                f"{next_index - 1}"
-            )
+            cut = f"a committed entry changed: {self.name} cut off its log at {log.end_index}"
+            self.group.note_problem(self, f"{cut}, and had committed {next_index - 1}")
             self.applied = self.applied[: log.end_index + 1]
             return
         fresh = []
@@ -249,6 +247,9 @@ class LedgerGroup(RaftGroup):
             rates = member.disk.rates
             if not self.loses_power:
                 rates.power_cut = rates.sync_error = 0.0
+
+    def note_problem(self, member: LedgerSimMember, problem: str) -> None:
+        self.history.problems.append(problem)
 
     def member_kind(self, name: str) -> type[LedgerMember]:
         return self.kinds.get(name, self.usual)

@@ -3,6 +3,7 @@
 import pytest
 
 from .ledger_group import LedgerGroup
+from .ledger_mixed import MixedLedgerGroup
 from .ledger_planted import PLANTED_LEDGERS, PlantedLedger
 from .raft_group import check_group
 
@@ -13,6 +14,21 @@ SEEDS_MAX = 40  # lives in which a planted bug must be found
 def test_promises_of_a_dledger_group_hold(seed: int) -> None:
     """No history breaks a promise, whatever happens to members, disks, links and clocks."""
     assert check_group(LedgerGroup(seed).live()) == []
+
+
+def test_promises_of_a_mixed_group_hold() -> None:
+    """One member keeps Apache's rules: ours show and lose nothing that they should not."""
+    assert check_group(MixedLedgerGroup(1).live()) == []
+
+
+@pytest.mark.slow
+def test_lives_of_mixed_groups_have_what_they_are_for() -> None:
+    """Ours and Apache's lead; the group recovers whoever did."""
+    groups = [MixedLedgerGroup(seed) for seed in range(8)]
+    lives = [group.live() for group in groups]
+    assert [problem for life in lives for problem in check_group(life)] == []
+    ours = sum(group.leaders_of_ours for group in groups)
+    assert 0 < ours < sum(len(life.leaders) for life in lives)
 
 
 @pytest.mark.slow

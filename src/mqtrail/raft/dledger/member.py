@@ -470,7 +470,7 @@ class LedgerMember:
         """Begin to lead: an entry of the own term makes the earlier ones committable."""
         config = self.config
         try:
-            self._first_index, _ = self._append_own(self._first_body)
+            self._first_index = self._append_first()
         except MQError as error:
             self._problem(f"this member was elected in term {self.term} and cannot lead: {error}")
             self._follow(self.term, None, now_ms)
@@ -486,6 +486,9 @@ class LedgerMember:
         self._beat(now_ms)
         if self._taking is not None:
             self._finish_taking(Status.SUCCESS)
+
+    def _append_first(self) -> int:
+        return self._append_own(self._first_body)[0]
 
     def _note_kind(self, member: str | None, *, is_ours: bool) -> None:
         if member in self.config.peers and self._kinds.get(member) is not is_ours:
