@@ -1,6 +1,7 @@
 """Members of a DLedger group, request by request. Lives with faults: tests/sim/test_ledger.py."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -15,6 +16,7 @@ from mqtrail.wire import (
     LEDGER_HEAD_SIZE,
     LedgerEntry,
     LedgerHeartbeat,
+    LedgerHeartbeatReply,
     LedgerMetadata,
     LedgerMetadataReply,
     LedgerPush,
@@ -641,3 +643,75 @@ def test_too_many_entries_without_a_majority_are_refused() -> None:
 def test_a_group_has_one_three_or_five_different_members(self_id: str, members: tuple[str, ...]) -> None:
     with pytest.raises(RaftIdentityError):
         LedgerConfig(self_id=self_id, members=members, group=GROUP)
+
+
+@pytest.mark.parametrize(
+    ("make", "status"),
+    [
+        (lambda a, b: push(PushType.APPEND), Status.UNEXPECTED_ARGUMENT),
+        (lambda a, b: push(PushType.COMPARE, a, b), Status.UNEXPECTED_ARGUMENT),
+        (lambda a, b: push(PushType.APPEND, replace(a, term=9)), Status.UNEXPECTED_ARGUMENT),
+        (lambda a, b: push(PushType.APPEND, replace(a, position=8)), Status.DISK_ERROR),
+        (lambda a, b: replace_group(push(PushType.COMMIT)), Status.UNKNOWN_GROUP),
+    ],
+)
+def test_pushes_that_are_refused(make: Callable[[LedgerEntry, LedgerEntry], LedgerPush], status: Status) -> None:
+    """Without what they need, of a term that cannot be, at another position, of another group."""
+    follower = Follower()
+    reply = follower.push(make(*chain(1, 1)))
+    assert (reply.code, follower.log.end_index) == (status, -1)
+
+
+def replace_group(request: LedgerPush) -> LedgerPush:
+    return LedgerPush(group="broker-b", remote_id=request.remote_id, leader_id=request.leader_id, term=request.term)
+
+
+def test_other_requests_of_strangers() -> None:
+    """Each kind of request has its kind of answer."""
+    trio = LedgerTrio()
+    vote = LedgerVote(group=GROUP, remote_id="n1", local_id="n7", leader_id="n7", term=1)
+    assert cast(LedgerVoteReply, trio.ask("n1", vote)).vote_result is VoteResult.REJECT_UNKNOWN_LEADER
+    own = LedgerVote(group=GROUP, remote_id="n1", local_id="n1", leader_id="n1", term=1)
+    assert cast(LedgerVoteReply, trio.ask("n1", own)).vote_result is VoteResult.REJECT_UNEXPECTED_LEADER
+    assert trio.ask("n1", LedgerMetadata(group="broker-b", remote_id="n1")).code == Status.UNKNOWN_GROUP
+
+
+def test_hand_overs_that_cannot_be() -> None:
+    """Not by a follower, not twice at once, not to a member that is far behind; not taken from another leader."""
+    trio = LedgerTrio(transfer_behind_max=2)
+    leader = trio.elect("n0")
+    assert trio.members["n1"].hand_over("n2", trio.now_ms) is Status.NOT_LEADER
+    trio.cut = {"n2"}
+    trio.send("n0", "a", "b", "c")
+    assert leader.hand_over("n2", trio.now_ms) is Status.FALL_BEHIND_TOO_MUCH
+    assert leader.hand_over("n1", trio.now_ms) is Status.SUCCESS
+    assert leader.hand_over("n1", trio.now_ms) is Status.LEADER_TRANSFERRING
+    take = LedgerTransfer(group=GROUP, remote_id="n2", transfer_id="n1", transferee_id="n2", term=leader.term)
+    assert trio.ask("n2", take).code == Status.INCONSISTENT_LEADER
+
+
+def test_a_member_in_an_older_term_is_asked_again() -> None:
+    """Apache's member answers TERM_NOT_READY first, and votes a little later."""
+    trio = LedgerTrio()
+    member = trio.members["n0"]
+    trio.members = {"n0": member}
+    trio.now_ms += 10_000
+    member.tick(trio.now_ms)
+    for call in member.take(trio.now_ms).calls:
+        member.answered(call.number, LedgerVoteReply(code=Status.UNSUPPORTED), trio.now_ms)
+    calls = [call for call in member.take(trio.now_ms).calls if isinstance(call.request, LedgerVote)]
+    assert [call.request.term for call in calls] == [1, 1]
+    not_ready = LedgerVoteReply(term=0, vote_result=VoteResult.REJECT_TERM_NOT_READY)
+    member.answered(calls[0].number, not_ready, trio.now_ms)
+    assert member.next_tick_ms() <= trio.now_ms + 30
+    member.tick(trio.now_ms + 30)
+    (again,) = member.take(trio.now_ms + 30).calls
+    member.answered(again.number, LedgerVoteReply(term=1, vote_result=VoteResult.ACCEPT), trio.now_ms + 31)
+    assert member.is_leader
+    (beat, *_) = [call for call in member.take(trio.now_ms + 31).calls if isinstance(call.request, LedgerHeartbeat)]
+    member.answered(beat.number, LedgerHeartbeatReply(code=Status.TERM_NOT_READY), trio.now_ms + 32)
+    assert member.next_tick_ms() <= trio.now_ms + 62
+    member.tick(trio.now_ms + 62)
+    (beat, *_) = [call for call in member.take(trio.now_ms + 62).calls if isinstance(call.request, LedgerHeartbeat)]
+    member.answered(beat.number, LedgerHeartbeatReply(code=Status.EXPIRED_TERM, term=9), trio.now_ms + 63)
+    assert (member.is_leader, member.term) == (False, 9)
