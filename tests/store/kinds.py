@@ -16,6 +16,7 @@ from mqtrail.store import (
     PendingRecord,
     RealDisk,
 )
+from mqtrail.store.dledger import LedgerStore
 from mqtrail.store.sql import SqlStore
 from tests.databases.servers import SERVERS, server
 
@@ -60,6 +61,36 @@ class ReopenedStore:
         return getattr(self._store, name)
 
 
+class LoneMember:
+    """The leader of a group of one: what it appends is committed and visible at once."""
+
+    def __init__(self, store: LedgerStore) -> None:
+        self._store = store
+        if store.ledger.term == 0:
+            store.ledger.set_term(1, "n0")
+        self._commit()
+        store.lead(self)
+
+    def check(self, count: int) -> None:
+        """Refuse nothing."""
+
+    def appended(self) -> None:
+        """Commit."""
+        self._commit()
+
+    def _commit(self) -> None:
+        ledger = self._store.ledger
+        ledger.committed_index = ledger.end_index
+        while not self._store.is_current:
+            self._store.advance()
+
+
+def _ledger(config: CommitLogConfig, folder: Path) -> MessageStore:
+    store = LedgerStore(RealDisk(folder), config, self_id="n0", index_units=50)
+    LoneMember(store)
+    return store
+
+
 def sqlite_url(folder: Path) -> str:
     """Return the URL of a database in a folder."""
     return f"sqlite:///{folder / 'messages.db'}"
@@ -99,6 +130,12 @@ KINDS: dict[str, Callable[[Path], MessageStore]] = {
     "reopened": lambda folder: cast(MessageStore, ReopenedStore(folder, lambda store: store.close(), _commit_log)),
     "sqlite": _sqlite,
     "sqlite, killed": lambda folder: cast(MessageStore, ReopenedStore(folder, _crash, _sqlite)),
+    "ledger": partial(_ledger, CONFIG),
+    "ledger, smallest files": partial(_ledger, SMALLEST),
+    "ledger, reopened": lambda folder: cast(
+        MessageStore, ReopenedStore(folder, lambda store: store.close(), partial(_ledger, CONFIG))
+    ),
+    "ledger, killed": lambda folder: cast(MessageStore, ReopenedStore(folder, _crash, partial(_ledger, CONFIG))),
     "killed": lambda folder: cast(MessageStore, ReopenedStore(folder, _crash, _commit_log)),
 }
 ON_SERVERS: dict[str, Callable[[Path], MessageStore]] = {

@@ -17,7 +17,16 @@ from mqtrail.store import (
     PendingRecord,
     RealDisk,
 )
-from mqtrail.wire import Host, MessageIllegal, QueryNotFound, decode_head, decode_record, encode_record, tags_code
+from mqtrail.wire import (
+    LEDGER_HEAD_SIZE,
+    Host,
+    MessageIllegal,
+    QueryNotFound,
+    decode_head,
+    decode_record,
+    encode_record,
+    tags_code,
+)
 from mqtrail.wire.record import RECORD_V4
 
 from .kinds import CONFIG, KINDS, ON_SERVERS
@@ -44,6 +53,11 @@ def record(
     return PendingRecord(topic, queue_id, body, properties, tags_code(tag), NOW_MS - 5, BORN_HOST)
 
 
+def head_size(store: MessageStore) -> int:
+    """Bytes that the store's log has before each record: a ledger's entries have a head."""
+    return LEDGER_HEAD_SIZE if hasattr(store, "ledger") else 0
+
+
 def bodies(records: Iterable[bytes | bytearray | memoryview]) -> list[bytes]:
     return [decode_record(bytes(one))[0].body for one in records]
 
@@ -52,8 +66,8 @@ def test_append_gives_consecutive_places(store: MessageStore) -> None:
     """Tickets have the place of each record of a call, in the log and in its queue."""
     first, second, other = store.append([record(b"a"), record(b"b"), record(b"c", queue_id=1)], NOW_MS)
     assert (first.queue_offset, second.queue_offset, other.queue_offset) == (0, 1, 0)
-    assert first.physical_offset == 0
-    assert first.end_offset == first.physical_offset + first.size == second.physical_offset
+    assert first.physical_offset == head_size(store)
+    assert first.end_offset == first.physical_offset + first.size == second.physical_offset - head_size(store)
     assert other.end_offset == store.end_offset
     assert store.queue_ids("orders") == [0, 1]
 
@@ -70,7 +84,7 @@ def test_a_batch_is_appended_at_once(store: MessageStore) -> None:
     assert (places.queue_offset, len(places.physical_offsets)) == (3, 9)
     assert places.end_offset == store.end_offset == places.ticket(8).end_offset
     (after,) = store.append([record(b"after", KEYS="k2")], NOW_MS + 6)
-    assert (after.queue_offset, after.physical_offset) == (12, places.end_offset)
+    assert (after.queue_offset, after.physical_offset) == (12, places.end_offset + head_size(store))
     assert bodies(store.read("orders", 0, 3, 10, 1 << 20).records) == [b"%d" % one for one in range(9)] + [b"after"]
     assert bodies([store.read_at(places.ticket(4).physical_offset)]) == [b"4"]
     assert {store.store_time("orders", 0, at) for at in range(3, 12)} == {NOW_MS + 5}
@@ -84,7 +98,8 @@ def test_a_record_is_stored_as_sent(store: MessageStore) -> None:
     sent = record(b"body", tag="TagA", KEYS="k1 k2", UNIQ_KEY="ID")._replace(flag=7, reconsume_times=2)
     (ticket,) = store.append([sent], NOW_MS)
     message, _ = decode_record(store.read_at(ticket.physical_offset))
-    assert (message.topic, message.queue_id, message.queue_offset, message.physical_offset) == ("orders", 0, 0, 0)
+    assert (message.topic, message.queue_id, message.queue_offset) == ("orders", 0, 0)
+    assert message.physical_offset == ticket.physical_offset == head_size(store)
     assert (message.body, message.flag, message.reconsume_times, message.msg_id) == (b"body", 7, 2, "ID")
     assert (message.born_timestamp_ms, message.store_timestamp_ms) == (NOW_MS - 5, NOW_MS)
     assert message.born_host == Host("192.168.0.9", 50000)
@@ -223,7 +238,7 @@ def test_bytes_like_a_record_are_none(store: MessageStore) -> None:
     """Neither a whole record in a body, nor the beginning of one in a body and its end in a later one: it would have
     the records between them as its body."""
     store.append([record()], NOW_MS)
-    start = store.end_offset + RECORD_V4.size
+    start = store.end_offset + head_size(store) + RECORD_V4.size
     places: dict[str, Any] = {"queue_id": 0, "queue_offset": 1, "physical_offset": start}
     times: dict[str, Any] = {
         "born_timestamp_ms": NOW_MS,
@@ -240,9 +255,11 @@ def test_bytes_like_a_record_are_none(store: MessageStore) -> None:
 
     others, end = record(b"private", topic="secret"), bytes((6,)) + b"orders" + bytes(2)
     sizes = [ticket.size for ticket in store.append([record(bytes(RECORD_V4.size)), others, record(end)], NOW_MS)]
-    start = store.end_offset + RECORD_V4.size
+    start = store.end_offset + head_size(store) + RECORD_V4.size
     places |= {"physical_offset": start, "queue_offset": store.max_offset("orders", 0)}
-    reach = sizes[0] + sizes[1] - RECORD_V4.size  # from the forged body's beginning to the end in the third body
+    reach = (
+        sizes[0] + sizes[1] + 2 * head_size(store) - RECORD_V4.size
+    )  # from the forged body's beginning to the end in the third body
     head = encode_record("orders", bytes(reach), **places, **times)[: RECORD_V4.size]
     store.append([record(head), others, record(end)], NOW_MS)
     with pytest.raises(QueryNotFound):
@@ -268,7 +285,7 @@ def test_too_large_is_refused_and_takes_no_place(store: MessageStore) -> None:
         store.append([record(b"good"), record(X="y" * 33_000)], NOW_MS)
     assert store.end_offset == 0
     (ticket,) = store.append([record(b"next")], NOW_MS)
-    assert (ticket.physical_offset, ticket.queue_offset) == (0, 0)
+    assert (ticket.physical_offset, ticket.queue_offset) == (head_size(store), 0)
 
 
 @pytest.mark.parametrize("topic", ["", "..", ".", "a/b", "../../etc", "a\0b", "x" * 300], ids=repr)

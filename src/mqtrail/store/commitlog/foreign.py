@@ -11,6 +11,7 @@ from mqtrail.wire import BodyError, MessageIllegal, loads_file
 
 from ..disk import Disk
 from ..errors import StoreError
+from .log import FOLDER
 
 FOREIGN_FOLDERS = {
     "batchconsumequeue": "BatchCQ topics",
@@ -22,15 +23,23 @@ TABLES_FILE = "mqtrail-tables"  # of a store on tables
 STATIC_TOPICS_FILE = "config/topicQueueMapping.json"
 
 
-def refuse_foreign(disk: Disk) -> None:
-    """Raise StoreError if the folder has such content."""
+def refuse_foreign(disk: Disk, own_ledger: str = "") -> None:
+    """Raise StoreError if the folder has such content. own_ledger: the folder of a DLedger member, which opens it."""
     remedy = "this version does not read them; open the folder with Apache RocketMQ"
     for folder, what in FOREIGN_FOLDERS.items():
         if disk.list(folder):
             raise StoreError(f"found {folder}/, that is {what}, expected plain ConsumeQueues only: {remedy}")
     for name in disk.list(""):
-        if name.startswith("dledger-"):
-            raise StoreError(f"found {name}/, a DLedger CommitLog, expected commitlog/ only: {remedy}")
+        if name.startswith("dledger-") and not own_ledger:
+            raise StoreError(
+                f"found {name}/, a DLedger CommitLog, expected commitlog/ only: set enableDLegerCommitLog and the "
+                "other settings of its group, or name another folder"
+            )
+    if own_ledger and any(disk.size(f"{FOLDER}/{name}") for name in disk.list(FOLDER)):
+        raise StoreError(
+            f"found files in {FOLDER}/, expected {own_ledger}/ only: a plain CommitLog in front of DLedger's is not "
+            "supported; start with an empty folder, or without enableDLegerCommitLog"
+        )
     if disk.size(TABLES_FILE) is not None:
         raise StoreError(
             "found a folder whose messages are in tables of a database, expected a CommitLog: pass --store with the "

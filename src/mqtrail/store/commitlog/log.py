@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import ClassVar
 
 from mqtrail.wire import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RecordError, RecordHead, check_record
 
@@ -31,7 +32,12 @@ MAGICS = (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
 
 
 class CommitLog:
-    """The segments, the offset of the next record, and the offset up to which all is durable."""
+    """The segments, the offset of the next record, and the offset up to which all is durable.
+
+    is_plain: records follow each other, with nothing between them but padding.
+    """
+
+    is_plain: ClassVar[bool] = True
 
     def __init__(self, disk: Disk, segment_size: int, folder: str = FOLDER) -> None:
         self.segments = Segments(disk, folder, segment_size, reserve=True)
@@ -277,6 +283,14 @@ class CommitLog:
         if torn_from is not None and physical_offset >= torn_from and is_torn(view, head):
             raise RecordError(f"found a torn record, without all of its properties, at {physical_offset}")
         return head, view, physical_offset + size
+
+    def has_record(self, physical_offset: int) -> bool:
+        """Whether a record begins there, which a segment holds. Its body is not checked."""
+        try:
+            self.scan(physical_offset, crc=False)
+        except (RecordError, StoreError):
+            return False
+        return True
 
     def wipe(self, physical_offset: int) -> int:
         """Zero everything from physical_offset on; return how many of these bytes were not zero.

@@ -38,10 +38,10 @@ class DurableMark:
     """The mark's file. mark: the last note; None: none can be read. is_new: there was no file. is_damaged: the file is
     too short, or it has notes and none can be read."""
 
-    def __init__(self, disk: Disk) -> None:
-        found_size = disk.size(MARK_FILE)
+    def __init__(self, disk: Disk, name: str = MARK_FILE) -> None:
+        found_size = disk.size(name)
         self.is_new = found_size is None
-        self._file = disk.open(MARK_FILE, 2 * SLOT_SIZE)
+        self._file = disk.open(name, 2 * SLOT_SIZE)
         self.mark: Mark | None = None
         self._number = 0
         self._slot = 0

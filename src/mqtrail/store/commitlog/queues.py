@@ -161,10 +161,13 @@ class ConsumeQueues:
 
     # -- deleted topics --------------------------------------------------------------------------------------------
 
-    def delete_topic(self, topic: str) -> None:
-        """Remove the topic's queues. Records stay in the log until they expire; see the contract."""
+    def delete_topic(self, topic: str, end_offset: int | None = None) -> None:
+        """Remove the topic's queues. Records stay in the log until they expire; see the contract.
+
+        end_offset: below it records are void; None: the log's end.
+        """
         if topic in self.by_topic:
-            self.deleted.add(topic, self._log.end_offset)
+            self.deleted.add(topic, self._log.end_offset if end_offset is None else end_offset)
             queues = self.by_topic.pop(topic)
             for queue_id in queues:
                 del self.by_key[topic, queue_id]

@@ -146,7 +146,8 @@ def _last_store_ms(log: CommitLog) -> int:
     """Return the store time of the log's last record, 0 without one."""
     if log.last_record < 0:
         return 0
-    return check_record(_record_at(log, log.last_record), crc=False).store_timestamp_ms
+    head, _, _ = log.scan(log.last_record, crc=False)
+    return 0 if head is None else head.store_timestamp_ms
 
 
 def _keep_proven(
@@ -216,12 +217,8 @@ def _pointing_past(queue: ConsumeQueue, log: CommitLog) -> int:
         physical_offset, size, _ = queue.entry(queue_offset)
         if size > 0 and physical_offset < log.first_offset:
             break
-        if size > 0 and log.segments.has(physical_offset):
-            try:
-                log.scan(physical_offset, crc=False)
-                break
-            except (RecordError, StoreError):
-                pass  # a torn entry may point anywhere
+        if size > 0 and log.segments.has(physical_offset) and log.has_record(physical_offset):
+            break  # a torn entry may point anywhere
         count += 1
     return count
 

@@ -113,9 +113,10 @@ class LogScan:
         segments = self._log.segments
         while segments.has(self.position):
             start = segments.start_of(self.position)
-            self._quickly(segments.file(start).view(0, segments.size), start, end)
-            if self.position == end:
-                return None
+            if self._log.is_plain:
+                self._quickly(segments.file(start).view(0, segments.size), start, end)
+                if self.position == end:
+                    return None
             try:
                 self._one()
             except (RecordError, StoreError) as error:
@@ -192,7 +193,7 @@ class LogScan:
                 code = queue_code(head, view[head.properties_start : head.properties_end], self._delays_ms)
                 if head.queue_offset >= self._ends.get((head.topic, head.queue_id), 0):
                     self.rebuilt += 1
-                self._put_entry(head.topic, head.queue_id, head.queue_offset, position, head.size, code)
+                self._put_entry(head.topic, head.queue_id, head.queue_offset, head.physical_offset, head.size, code)
                 self._know([self._queues[head.topic, head.queue_id]])
             self.last_record, self.last_store_ms = position, max(self.last_store_ms, head.store_timestamp_ms)
         self.position = after

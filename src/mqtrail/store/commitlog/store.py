@@ -87,9 +87,8 @@ class CommitLogStore:
 
     def _start(self) -> None:
         disk, config = self._disk, self.config
-        refuse_foreign(disk)
         unclean = disk.size(UNCLEAN_FILE) is not None
-        self._log = CommitLog(disk, config.segment_size)
+        self._log = self._open_log()
         self._queues = ConsumeQueues(disk, self._log, config.queue_file_size)
         self._by_key = queues = self._queues.by_key
         checkpoint = disk.read("checkpoint")
@@ -113,7 +112,8 @@ class CommitLogStore:
         )
         if recovery.rebuilt:
             self._queues.restore_ends(noted)
-        self._queues.deleted.cut(self._log.end_offset)
+        if self._log.is_plain:  # a later end of a ledger is not known to be committed, and never changes if it is
+            self._queues.deleted.cut(self._log.end_offset)
         self._store_ms = recovery.last_store_ms
         self._index.drop_past(self._log.end_offset)
         lost_first = self._lost_first(noted)
@@ -137,6 +137,11 @@ class CommitLogStore:
                 self._settle()
             except StoreFull:
                 self._full = True  # serve the existing messages; the next start reads as much of the log as this one
+
+    def _open_log(self) -> CommitLog:
+        """Open the log. StoreError: the folder has what this version does not read."""
+        refuse_foreign(self._disk)
+        return CommitLog(self._disk, self.config.segment_size)
 
     def _queue_offset_at(self, physical_offset: int) -> int | None:
         try:
@@ -484,7 +489,7 @@ class CommitLogStore:
             if age_ms <= config.retention_ms and self._disk.usage() <= config.force_ratio:
                 break
             note_expired(self._disk, segments.starts[1])  # otherwise a start would report them as missing
-            freed += segments.drop_first()
+            freed += self._drop_first()
             yield
         if freed:
             self._indexer.expire()
@@ -495,6 +500,10 @@ class CommitLogStore:
         if freed:
             yield from self.clean_queues()
         return freed
+
+    def _drop_first(self) -> int:
+        """Remove the oldest segment; return the bytes freed."""
+        return self._log.segments.drop_first()
 
     def close(self, *, finishes_index: bool = True) -> None:
         """Make everything durable, mark the stop as clean, and close the files; see the contract."""

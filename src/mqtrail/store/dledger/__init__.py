@@ -1,9 +1,10 @@
-"""The log of a DLedger member on a disk, as DLedger 0.3.1.2 keeps it: entries, index, term and vote, checkpoint.
+"""The store of a DLedger member, as DLedger 0.3.1.2 keeps it: entries, index, term and vote, checkpoint.
 
-`LedgerLog` is what consensus (`mqtrail.raft`) writes to and reads from. docs/design/dledger.md has the files and what a
-crash on either side of each step leaves.
+`LedgerLog` is what consensus (`mqtrail.raft`) writes to and reads from, `LedgerStore` what a broker reads of it.
+docs/design/dledger.md has the files and what a crash on either side of each step leaves.
 """
 
 from .ledger import LedgerLog
+from .store import LedgerGate, LedgerStore
 
-__all__ = ["LedgerLog"]
+__all__ = ["LedgerGate", "LedgerLog", "LedgerStore"]

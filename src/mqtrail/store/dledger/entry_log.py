@@ -27,7 +27,11 @@ class EntryLog(CommitLog):
 
     def place(self, size: int) -> int:
         """Return the position of the next entry, which has so many bytes."""
-        end, segment_size = self.end_offset, self.segments.size
+        return self.place_behind(self.end_offset, size)
+
+    def place_behind(self, end: int, size: int) -> int:
+        """Return the position of an entry of so many bytes behind one that ends there."""
+        segment_size = self.segments.size
         left = segment_size - end % segment_size
         return end + left if size + LEDGER_PADDING_SIZE_MIN > left else end
 

@@ -109,6 +109,21 @@ class LedgerLog:
     # Reading.
 
     @property
+    def data(self) -> EntryLog:
+        """The data files, for readers."""
+        return self._log
+
+    @property
+    def fault(self) -> str | None:
+        """Why nothing can be appended until the log is opened again."""
+        return self._log.fault
+
+    def position_behind(self, index: int) -> int:
+        """Return where an entry ends; of one that the log does not have: where the log begins."""
+        head = self.head(index)
+        return self.first_position if head is None else head.position + head.size
+
+    @property
     def end_position(self) -> int:
         """Position behind the last entry."""
         return self._log.end_offset
@@ -139,6 +154,10 @@ class LedgerLog:
     def place(self, size: int) -> int:
         """Return the position of the next entry, which has so many bytes."""
         return self._log.place(size)
+
+    def place_behind(self, end: int, size: int) -> int:
+        """Return the position of an entry of so many bytes behind one that ends there."""
+        return self._log.place_behind(end, size)
 
     def head(self, index: int) -> LedgerHead | None:
         """Return an entry's head without its CRCs; None: the log does not have it."""
