@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from mqtrail.controller import Controller, ControllerConfig, ReplicaGroups, live, parse_peers
+from mqtrail.controller import Controller, ControllerConfig, ReplicaGroups, live
 from mqtrail.controller import controller as controller_module
 from mqtrail.controller import requests as requests_module
 from mqtrail.controller.broker_groups import ReplicaGroup, ReplicaMember
 from mqtrail.controller.requests import encode_entry
-from mqtrail.raft import LogEntry, MessageKind, RaftIdentityError, RaftMessage, encode_message
+from mqtrail.raft import LogEntry, MessageKind, RaftIdentityError, RaftMessage, encode_message, parse_peers
 from mqtrail.raft.journal import SLICE_SIZE
 from mqtrail.store import MemoryDisk, MemoryFile
 from mqtrail.wire import (

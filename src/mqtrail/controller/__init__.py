@@ -6,7 +6,7 @@ send heartbeats.
 """
 
 from .broker_groups import ReplicaGroups
-from .config import ControllerConfig, parse_peers
+from .config import ControllerConfig
 from .controller import Call, Controller
 
-__all__ = ["Call", "Controller", "ControllerConfig", "ReplicaGroups", "parse_peers"]
+__all__ = ["Call", "Controller", "ControllerConfig", "ReplicaGroups"]

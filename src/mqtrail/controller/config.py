@@ -6,23 +6,8 @@ Source: ControllerConfig, apache/rocketmq common/.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mqtrail.raft import RaftConfig
-from mqtrail.wire import InvalidParameter, address_matcher, check_settings, setting
-
-
-def parse_peers(text: str) -> dict[str, str]:
-    """Return id -> host:port of `n0-host:port;n1-host:port`. InvalidParameter."""
-    peers: dict[str, str] = {}
-    for part in filter(None, (one.strip() for one in text.split(";"))):
-        name, dash, address = part.partition("-")
-        host, colon, port = address.rpartition(":")
-        if not (name and dash and host and colon and port.isdigit() and name not in peers):
-            raise InvalidParameter(
-                f"found {part[:60]!r} in the controller's peers, expected <id>-<host>:<port>, each id once, joined "
-                "by ';'"
-            )
-        peers[name] = address
-    return peers
+from mqtrail.raft import RaftConfig, parse_peers
+from mqtrail.wire import address_matcher, check_settings, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from .core import Decided, Raft, Role
 from .errors import NotLeader, RaftBadMessage, RaftBusy, RaftDamaged, RaftError, RaftIdentityError, RaftOldDisk
 from .journal import Journal, RaftDisk, RaftFile
 from .messages import LogEntry, MessageKind, RaftMessage, decode_message, encode_message
+from .rules import check_members, parse_peers
 
 __all__ = [
     "Decided",
@@ -28,6 +29,8 @@ __all__ = [
     "RaftMessage",
     "RaftOldDisk",
     "Role",
+    "check_members",
     "decode_message",
     "encode_message",
+    "parse_peers",
 ]

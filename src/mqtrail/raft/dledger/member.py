@@ -125,6 +125,14 @@ class LedgerMember:
         pushing = self._pushing.get(member)
         return -1 if pushing is None else pushing.match_index
 
+    @property
+    def followers(self) -> frozenset[str]:
+        """The members that this leader hears; nobody follows another one."""
+        if not self.is_leader:
+            return frozenset()
+        since_ms = self._now_ms - self.config.election_ms
+        return frozenset(member for member, at_ms in self._answers_ms.items() if at_ms >= since_ms)
+
     def next_tick_ms(self) -> int:
         """Return when to call `tick` and `take`."""
         times = [self._due[0][0]] if self._due else []
@@ -144,17 +152,21 @@ class LedgerMember:
         make: returns the record of the entry for a physical offset. NotLeader; RaftBusy: too many wait for a majority,
         or another member takes over.
         """
+        self.check_room(1)
+        return self._append_own(make)
+
+    def check_room(self, count: int) -> None:
+        """Check that so many entries may be appended now. NotLeader, RaftBusy: see `propose`."""
         if not self.is_leader:
             raise NotLeader(self.leader)
         if self._handing is not None:
             raise RaftBusy(f"found member {self._handing.target} about to lead, expected no hand-over: try again")
         waiting = self.log.end_index - self.log.committed_index
-        if waiting >= self.config.pending_count_max:
+        if waiting and waiting + count > self.config.pending_count_max:
             raise RaftBusy(
                 f"found {waiting} entries that wait for a majority, expected fewer than "
                 f"{self.config.pending_count_max}: try again when more members answer"
             )
-        return self._append_own(make)
 
     def _append_own(self, make: MakeBody) -> tuple[int, int]:
         log = self.log

@@ -10,6 +10,7 @@ truncate wait.
 Source: DLedgerRpcNettyService, openmessaging/dledger 0.3.1.2.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,11 +58,12 @@ class _Asker:
 
 
 class LedgerPort:
-    """See the module."""
+    """See the module. allows: whether an IP address may be that of a member, or of an operator."""
 
     def __init__(self, member: LedgerMember) -> None:
         self.parts = WorkParts()
         self.member = member
+        self.allows: Callable[[str], bool] = lambda ip: True
         self._calls: list[LedgerCommand] = []
         self._codes: dict[int, int] = {}  # number of a call -> code of its request
         self._problems: list[str] = []
@@ -71,6 +73,9 @@ class LedgerPort:
 
     def handle(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
         """Serve a request."""
+        if not self.allows(peer.address.ip):
+            remark = f"found a request from {peer.address.ip}, expected one of slaveAddresses"
+            return answer(peer, command, code=ResponseCode.NO_PERMISSION, remark=remark)
         try:
             request = decode_ledger_request(command.code, command.body)
         except BodyError as error:
