@@ -118,6 +118,15 @@ async def read_all(pool: ConnectionPool, broker: str, topic: str, queue_ids: Seq
     return found
 
 
+async def pull_once(
+    pool: ConnectionPool, broker: str, topic: str, queue_id: int, offset: int, *, hold_ms: int
+) -> RemotingCommand:
+    """Pull from one place, and wait there for messages."""
+    flags = PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND
+    header = PullHeader("reader", topic, queue_id, offset, 32, flags, 0, hold_ms, "*")
+    return await pool.request(broker, RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext()), hold_ms + 10_000)
+
+
 def broker_of(node: Node, name: str = "broker-a") -> BrokerNode:
     """Return a broker of a node that no controller runs."""
     broker = node.brokers[name]

@@ -34,7 +34,7 @@ from .access import (
     read_users,
 )
 from .broker import Broker
-from .config import SLAVE, SYNC_MASTER, BrokerConfig, properties_text
+from .config import SLAVE, SYNC_MASTER, BrokerConfig, ledger_number, properties_text
 from .ha import (
     APPLYING_FILE,
     EPOCH_FILE,
@@ -50,6 +50,7 @@ from .ha import (
     InSyncSet,
     LogSender,
     MasterTerm,
+    Replica,
     Replicas,
     TailDiffers,
     decode_epochs,
@@ -98,6 +99,7 @@ __all__ = [
     "Peer",
     "PeerId",
     "PlainRules",
+    "Replica",
     "Replicas",
     "Sample",
     "Send",
@@ -107,6 +109,7 @@ __all__ = [
     "decode_identity",
     "inner_credentials",
     "keys_of",
+    "ledger_number",
     "master_end",
     "properties_text",
     "read_credentials",

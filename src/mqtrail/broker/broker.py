@@ -9,7 +9,7 @@ to its after_offset. One thread makes all calls.
 Source: BrokerController, NettyRemotingAbstract.processRequestCommand, apache/rocketmq broker/ and remoting/.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -221,6 +221,11 @@ class Broker:
             for queue in self.held.queues():
                 self.held.arrived(queue, self.store.max_offset(*queue), None)
         return sends + self._serve_woken(now_ms)
+
+    def appeared(self, queues: Iterable[tuple[str, int]], now_ms: int) -> None:
+        """In a DLedger group: entries of these queues were committed. `settle` serves who waits for them."""
+        for topic, queue_id in queues:
+            self.writer.appeared(topic, queue_id, self.store.max_offset(topic, queue_id), now_ms)
 
     def copied(self, now_ms: int) -> None:
         """On a slave: records of the master were appended. Held pulls are served soon."""

@@ -79,6 +79,31 @@ class BrokerConfig:
         conf="syncBrokerMetadataPeriod",
         least=1,
     )
+    ledger_mode: bool = setting(
+        False,
+        "be a member of a DLedger group, which elects the master; `broker_id` and `broker_role` are ignored",
+        conf="enableDLegerCommitLog",
+    )
+    ledger_group: str = setting(
+        "", "with ledger_mode: name of the group, the same at each member; empty: `broker_name`", conf="dLegerGroup"
+    )
+    ledger_peers: str = setting(
+        "",
+        "with ledger_mode: all members of the group: `<id>-<host>:<port>`, joined by `;`; 1, 3 or 5, the same list at "
+        "each. Ids are n0, n1, …, as RocketMQ needs them",
+        conf="dLegerPeers",
+    )
+    ledger_self_id: str = setting("", "with ledger_mode: id of this member in `ledger_peers`", conf="dLegerSelfId")
+    ledger_preferred: str = setting(
+        "",
+        "with ledger_mode: ids of members that should lead if they can, joined by `;`; empty: none is preferred",
+        conf="preferredLeaderId",
+    )
+    ledger_timeout_ms: int = setting(
+        2_500,
+        "with ledger_mode: time after which a send that no majority has is answered with code 1 (RocketMQ: fixed)",
+        least=1,
+    )
     address: Host = _ADDRESS  # brokerIP1, listenPort: written to every record
     ha_address: Host = _HA_ADDRESS  # brokerIP2, haListenPort: reported to name servers
     permission: int = setting(
@@ -516,11 +541,38 @@ class BrokerConfig:
                 f"found controller_mode (enableControllerMode) with controller_addresses {self.controller_addresses!r} "
                 "(controllerAddr), expected host:port of each controller, separated by ';'"
             )
+        if self.ledger_mode:
+            self._check_ledger()
         if self.is_slave != (self.broker_id > 0):
             raise InvalidParameter(
                 f"found broker_id {self.broker_id} (brokerId) with broker_role {self.broker_role or 'none'} "
                 "(brokerRole), expected 0 for a master, and 1 or more for a SLAVE"
             )
+
+    def _check_ledger(self) -> None:
+        """InvalidParameter: the settings of a DLedger group are wrong."""
+        from mqtrail.raft import RaftIdentityError, check_members, parse_peers  # other brokers do without its memory
+
+        if self.controller_mode:
+            raise InvalidParameter(
+                "found controller_mode (enableControllerMode) and ledger_mode (enableDLegerCommitLog), expected one of "
+                "them: controllers choose the master, or the group's members do"
+            )
+        try:
+            members = tuple(parse_peers(self.ledger_peers))
+            check_members(self.ledger_self_id, members, self.ledger_group or self.broker_name)
+        except (InvalidParameter, RaftIdentityError) as error:
+            raise InvalidParameter(f"ledger_peers (dLegerPeers), ledger_self_id (dLegerSelfId): {error}") from error
+        ledger_number(self.ledger_self_id)
+        if unknown := [one for one in self.preferred_members if one not in members]:
+            raise InvalidParameter(
+                f"found {unknown[0]!r} in ledger_preferred (preferredLeaderId), expected some of {', '.join(members)}"
+            )
+
+    @property
+    def preferred_members(self) -> tuple[str, ...]:
+        """The ids in ledger_preferred."""
+        return tuple(one.strip() for one in self.ledger_preferred.split(";") if one.strip())
 
     @property
     def far_size(self) -> int | None:
@@ -535,6 +587,17 @@ class BrokerConfig:
     def takes_body(self, size: int) -> bool:
         """Return whether a message or a batch may have a body of size bytes."""
         return 0 < size <= self.message_size_max
+
+
+def ledger_number(self_id: str) -> int:
+    """Return the number in a member's id, n0 and so on, which makes its broker id. InvalidParameter: it has none."""
+    number = self_id[1:]
+    if not (self_id.startswith("n") and number.isascii() and number.isdigit() and len(number) <= 4):
+        raise InvalidParameter(
+            f"found ledger_self_id {self_id!r} (dLegerSelfId), expected n and a number, for example n0: a member that "
+            "does not lead has this number and one as its broker id"
+        )
+    return int(number)
 
 
 def properties_text(config: BrokerConfig) -> str:

@@ -37,6 +37,7 @@ class MessageWriter:
         replicas: Replicas,
     ) -> None:
         self._replicas = replicas
+        self._is_read_later = replicas.config.ledger_mode  # `appeared` says when
         self._store = store
         self._held = held
         self._stats = stats
@@ -55,13 +56,15 @@ class MessageWriter:
         grown: dict[QueueKey, tuple[int, list[tuple[int, bytes]]]] = {}
         for record, place in zip(records, appended, strict=True):
             queue = (record.topic, record.queue_id)
-            if record.topic == SCHEDULE_TOPIC:
+            if self._is_read_later:
+                pass
+            elif record.topic == SCHEDULE_TOPIC:
                 self.on_scheduled(record.queue_id + 1)
             elif record.topic == self._revive_log:
                 self._on_revive_log(record.queue_id, now_ms)
             elif record.topic in self.watched:
                 self._watched_arrivals.append((*queue, ((record.tags_code, record.properties),)))
-            if queue in self._held:
+            if queue in self._held and not self._is_read_later:
                 arrived = grown[queue][1] if queue in grown else []
                 arrived.append((record.tags_code, record.properties))
                 grown[queue] = (place.queue_offset + 1, arrived)
@@ -81,11 +84,8 @@ class MessageWriter:
         self._check_role()
         places = batch.append(now_ms)
         topic, queue_id, count = batch.topic, batch.queue_id, len(batch)
-        if topic == SCHEDULE_TOPIC:
-            self.on_scheduled(queue_id + 1)
-        elif topic == self._revive_log:
-            self._on_revive_log(queue_id, now_ms)
-        self.arrived(topic, queue_id, places.queue_offset + count, None)
+        if not self._is_read_later:
+            self.appeared(topic, queue_id, places.queue_offset + count, now_ms)
         if self._stats is not None:
             counter = self._stats.put_counter(topic, queue_id)
             counter.add(count, sum(places.sizes))
@@ -108,10 +108,23 @@ class MessageWriter:
 
     def arrived(self, topic: str, queue_id: int, next_offset: int, arrived: Arrived | None) -> None:
         """Note messages that were appended without `write`. Cheap if no pull of the queue is held."""
+        if not self._is_read_later:
+            self.wake(topic, queue_id, next_offset, arrived)
+
+    def wake(self, topic: str, queue_id: int, next_offset: int, arrived: Arrived | None) -> None:
+        """Have held pulls and pops of a queue served that wait for messages below next_offset."""
         if (topic, queue_id) in self._held:
             self._arrivals.append(Arrival((topic, queue_id), next_offset, arrived))
         if topic in self.watched:
             self._watched_arrivals.append((topic, queue_id, arrived))
+
+    def appeared(self, topic: str, queue_id: int, next_offset: int, now_ms: int) -> None:
+        """Note messages that can be read now: in a DLedger group once a majority has them, else after the append."""
+        if topic == SCHEDULE_TOPIC:
+            self.on_scheduled(queue_id + 1)
+        elif topic == self._revive_log:
+            self._on_revive_log(queue_id, now_ms)
+        self.wake(topic, queue_id, next_offset, None)
 
     def take_arrivals(self) -> list[Arrival]:
         """Return what arrived at queues with held pulls since the last call."""

@@ -146,7 +146,9 @@ GroupSize = Annotated[
 ]
 GroupModeName = Annotated[
     str | None,
-    typer.Option("--mode", metavar="controller|classic", help="Replication mode of --ha. [default: controller]"),
+    typer.Option(
+        "--mode", metavar="controller|dledger|classic", help="Replication mode of --ha. [default: controller]"
+    ),
 ]
 ControllerPort = Annotated[
     int | None,
@@ -239,11 +241,6 @@ def _group(
     if brokers > 1:
         raise UsageError(
             f"found --ha with --brokers {brokers}, expected one of them: --ha N runs N brokers of one group"
-        )
-    if mode == "dledger":
-        raise UsageError(
-            "--mode: found dledger, expected controller or classic: mqtrail has no DLedger yet; controller mode also "
-            "elects a master when one dies, and loses nothing that was acknowledged"
         )
     names = [one.value for one in GroupMode]
     if mode is not None and mode not in names:

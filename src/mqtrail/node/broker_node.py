@@ -42,6 +42,7 @@ from mqtrail.wire import (
     InvalidParameter,
     RegisterBrokerResponseHeader,
     RemotingCommand,
+    ResponseCode,
     UniqueIdFactory,
     sign,
 )
@@ -71,6 +72,7 @@ MEMORY_QUEUE_ENTRIES = 10_000
 MEMORY_INDEX_SLOTS = 10_000
 MEMORY_INDEX_ENTRIES = 40_000
 STUCK_S = 5.0  # at a stop: how long to wait for a database that commits nothing
+NEW_TOPICS_MAX = 10_000
 HA_PORT_STEP = 1  # from the broker's port to haListenPort, if that is not set
 
 log = Log()
@@ -82,13 +84,15 @@ class GroupPart:
 
     cut_at: the physical offset from which on the log is cut off at the start; None: all of it stays. differs: called
     with that offset when the master has something else from there on; the broker must then be started again.
-    in_sync_due: called on a master when other replicas are in sync than the controller knows.
+    in_sync_due: called on a master when other replicas are in sync than the controller knows. ledger: in a DLedger
+    group, the open store of the member and its disk, which stay open when the broker stops.
     """
 
     term: MasterTerm | None = None
     cut_at: int | None = None
     differs: Callable[[int], None] = lambda physical_offset: None
     in_sync_due: Callable[[], None] = lambda: None
+    ledger: tuple[Disk, MessageStore] | None = None
 
 
 class BrokerNode:
@@ -126,6 +130,7 @@ class BrokerNode:
         self._acl: AclWatch | None = None
         self._advertised = ""
         self._clock = SteadyClock(name, on_jump=self._clock_jumped)
+        self._new_topics: set[str] = set()  # that a slave asked its master for at once
         self.epochs = Epochs()
         self._disk: Disk | None = None
         self._in_time = InTime()
@@ -176,7 +181,7 @@ class BrokerNode:
     def _bind_ha(self, host: str, port: int) -> None:
         """Take the port for slaves, if this broker may have any. A slave takes it too: it may become master."""
         config = self._config
-        if config.ha_port is None and not config.broker.broker_role:
+        if self._part.ledger is not None or (config.ha_port is None and not config.broker.broker_role):
             return
         ha_port = config.ha_port
         if ha_port is None:
@@ -204,16 +209,16 @@ class BrokerNode:
 
     def _open(self) -> None:
         config = self._broker_config()
-        disk = MemoryDisk() if self._folder is None else RealDisk(self._folder, apart=in_a_thread)
+        if self._part.ledger is not None:
+            disk, self.store = self._part.ledger
+        else:
+            disk = MemoryDisk() if self._folder is None else RealDisk(self._folder, apart=in_a_thread)
+            self.store = self._open_store(disk, self._store_config(config))
         self._disk = disk
-        self.store = self._open_store(disk, self._store_config(config))
         if config.controller_mode:
             self._open_epochs(disk, self.store)
-        recovery = self.store.recovery
-        if not recovery.is_plain:
-            log.warning("store.recovered", broker=self.name, report=str(recovery))
-        if self.store.timers.report is not None:
-            log.warning("timers.recovered", broker=self.name, report=self.store.timers.report)
+        if self._part.ledger is None:
+            report_recovery(self.name, self.store)
         unique_ids = UniqueIdFactory(self._advertised, os.getpid(), secrets.randbits(32), self._clock)
         files = self._files = ConfigFileStore(disk, gathers=True)
         try:
@@ -230,7 +235,8 @@ class BrokerNode:
                 self._acl.load()
             files.finish()  # the first users are in their file before a client can ask for it
         except BaseException:
-            self.store.abandon()
+            if self._part.ledger is None:
+                self.store.abandon()
             raise
         if self._folder is not None:
             warn_if_open_to_others(sorted((self._folder / "config").glob(f"{USERS_FILE}*")))
@@ -246,6 +252,7 @@ class BrokerNode:
     def _join_group(self, core: Broker, store: MessageStore) -> None:
         """Let the core know its part in the group."""
         core.replicas.epochs = self.epochs
+        core.replicas.committed_offset = lambda: store.flushed_offset
         term, last = self._part.term, self.epochs.last
         if term is not None:
             start_offset = store.end_offset if last is None else last.start_offset
@@ -331,7 +338,7 @@ class BrokerNode:
         )
         self._shell.fetch = self._in_time.later
         self._server.application = self._shell
-        if not self.core.config.controller_mode:  # there the controller gives each broker its id
+        if not (self.core.config.controller_mode or self.core.config.ledger_mode):  # there others give it its id
             await self._registrar.check_name(self.address, self.core.config.broker_id)
         await self._start_ha(self.core, self.store, self._flusher)
         await self._server.start()
@@ -366,6 +373,15 @@ class BrokerNode:
 
     def _make_flusher(self, core: Broker, store: MessageStore) -> Flusher:
         config = core.config
+        if config.ledger_mode:
+            return Flusher(
+                store,
+                self._on_failure,
+                late_ms=config.ledger_timeout_ms,
+                late_code=ResponseCode.SYSTEM_ERROR,
+                replication=core.replicas,
+                flushes=False,
+            )
         if not core.replicas.waits:
             return Flusher(store, self._on_failure, late_ms=config.sync_flush_timeout_ms)
         late_ms = config.slave_timeout_ms
@@ -384,8 +400,9 @@ class BrokerNode:
                 partial(self._follower, core.config, store),
                 self._part.differs,
             )
-            self._ha_client = HaClient(store, flusher, core.config, self._clock, parts, self._config.ha_master)
-            self._ha_client.start()
+            if not core.config.ledger_mode:
+                self._ha_client = HaClient(store, flusher, core.config, self._clock, parts, self._config.ha_master)
+                self._ha_client.start()
             self._copier.start()
         elif self._ha_server is not None:
             assert self._registrar is not None
@@ -421,6 +438,31 @@ class BrokerNode:
         assert self._ha_client is not None
         self._copier.follow(master)
         self._ha_client.follow(ha_address)
+
+    def appeared(self, queues: Sequence[tuple[str, int]]) -> None:
+        """In a DLedger group: entries were committed, and these queues have grown."""
+        if self._shell is None or self.core is None or self._upkeep is None or self._flusher is None:
+            return  # it starts, and will read all of them
+        now_ms = self._clock()
+        self._ask_for_new({topic for topic, _ in queues if topic not in self.core.topics})
+        self.core.appeared(queues, now_ms)
+        self._flusher.replicated()
+        self._upkeep.appended()
+        self._shell.write(self.core.settle(now_ms))
+        self._shell.set_timer()
+
+    def _ask_for_new(self, topics: set[str]) -> None:
+        """On a slave: copy the tables of the master now if there are messages of topics that it does not know, since it
+        may be master next. Once for each topic."""
+        new = topics - self._new_topics
+        if new and self._copier is not None and len(self._new_topics) < NEW_TOPICS_MAX:
+            self._new_topics |= new
+            self._copier.hurry()
+
+    def register_again(self) -> None:
+        """Tell name servers the broker's role once more, and learn from them who is master now."""
+        if self._registrar is not None:
+            self._registrar.topics_changed(None)
 
     def slaves_moved(self) -> None:
         """Slaves have reported, connected or gone, or other replicas are in sync."""
@@ -514,10 +556,11 @@ class BrokerNode:
 
     def _registered(self, reply: RemotingCommand) -> None:
         assert self.core is not None
-        if self._ha_client is not None and self._copier is not None and not self.core.config.controller_mode:
+        if self._copier is not None and not self.core.config.controller_mode:
             header = RegisterBrokerResponseHeader.from_ext(reply.ext)
             self._copier.follow(header.master_addr)  # first: the logs are compared before the other one connects
-            self._ha_client.follow(header.ha_server_addr)
+            if self._ha_client is not None:
+                self._ha_client.follow(header.ha_server_addr)
         try:
             self.core.registered(reply.body, self._clock())
         except BodyError as error:
@@ -578,4 +621,13 @@ class BrokerNode:
         try:
             core.stop(self._clock())
         finally:
-            store.close(finishes_index=finishes_index)
+            if self._part.ledger is None:
+                store.close(finishes_index=finishes_index)
+
+
+def report_recovery(name: str, store: MessageStore) -> None:
+    """Log what a start found in the files, if it is worth a look."""
+    if not store.recovery.is_plain:
+        log.warning("store.recovered", broker=name, report=str(store.recovery))
+    if store.timers.report is not None:
+        log.warning("timers.recovered", broker=name, report=store.timers.report)

@@ -11,8 +11,9 @@ from .config import NodeConfig
 
 if TYPE_CHECKING:
     from .controlled_broker import ControlledBroker
+    from .ledger_broker import LedgerBroker
 
-AnyBroker: TypeAlias = "BrokerNode | ControlledBroker"
+AnyBroker: TypeAlias = "BrokerNode | ControlledBroker | LedgerBroker"
 
 
 def make_broker(
@@ -23,4 +24,8 @@ def make_broker(
         from .controlled_broker import ControlledBroker  # other brokers do without its memory
 
         return ControlledBroker(name, folder, config, on_failure)
+    if config.broker.ledger_mode:
+        from .ledger_broker import LedgerBroker  # the same
+
+        return LedgerBroker(name, folder, config, on_failure)
     return BrokerNode(name, folder, config, on_failure)

@@ -32,9 +32,11 @@ NAMESRV = SettingUnit(
 
 
 class GroupMode(Enum):
-    """How a group of brokers replicates. CONTROLLER: controllers elect the master. CLASSIC: it is always the first."""
+    """How a group of brokers replicates. CONTROLLER: controllers elect the master. DLEDGER: the brokers do, and a
+    majority has each message. CLASSIC: it is always the first."""
 
     CONTROLLER = "controller"
+    DLEDGER = "dledger"
     CLASSIC = "classic"
 
 
@@ -192,7 +194,8 @@ def with_store(config: NodeConfig) -> NodeConfig:
     remedy = "set none of these with store_url: replicate the database, and start one node per database"
     if len(config.broker_names) > 1:
         raise InvalidParameter(f"found {len(config.broker_names)} brokers on one database, expected one: {remedy}")
-    has_copies = config.group is not None or config.broker.controller_mode or config.broker.broker_role
+    broker = config.broker
+    has_copies = config.group is not None or broker.controller_mode or broker.ledger_mode or broker.broker_role
     if has_copies or config.ha_port is not None:
         raise InvalidParameter(f"found a broker with slaves, a master or a controller, expected none: {remedy}")
     return replace(config, broker=replace(config.broker, sync_flush=True, loses_unflushed=True))
@@ -204,8 +207,10 @@ def _check_door(config: NodeConfig) -> None:
         raise InvalidParameter(
             f"found http_port with {len(config.broker_names)} brokers, expected one: start one node per HTTP door"
         )
-    if config.group is not None or config.broker.controller_mode:
-        raise InvalidParameter("found http_port with controllers, expected none: run the HTTP door on a plain broker")
+    if config.group is not None or config.broker.controller_mode or config.broker.ledger_mode:
+        raise InvalidParameter(
+            "found http_port with controllers or a DLedger group, expected none: run the HTTP door on a plain broker"
+        )
     broker = config.broker
     if (broker.acl or broker.authentication) and not is_loopback(config.host):
         raise InvalidParameter(

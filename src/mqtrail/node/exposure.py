@@ -46,14 +46,16 @@ def warn_if_open(config: NodeConfig) -> None:
             remedy='set mode = "ENFORCING" in [tls_server]',
         )
     broker = config.broker
-    takes_slaves = (broker.broker_role or broker.controller_mode or config.ha_port is not None) and not broker.is_slave
+    is_member = broker.controller_mode or broker.ledger_mode
+    takes_slaves = (broker.broker_role or is_member or config.ha_port is not None) and not broker.is_slave
     is_guarded = broker.acl or broker.authentication or config.server.tls.on
     if takes_slaves and is_guarded and not is_loopback(config.host) and not broker.slave_addresses:
         log.warning(
             "node.ha_port_open",
-            found="the port for slaves has neither TLS nor access control: anyone who reaches it can read all messages",
+            found="the port for slaves, or of a DLedger member, has no access control: anyone who reaches it "
+            "can read all messages, or write some",
             remedy="set slave_addresses (slaveAddresses) to the addresses of the group's brokers and let only them "
-            "reach the port, or run without brokerRole, haListenPort and enableControllerMode",
+            "reach the port, or run without brokerRole, haListenPort, enableControllerMode and enableDLegerCommitLog",
         )
     servers = open_servers(config)
     if "brokers" in servers:

@@ -89,7 +89,8 @@ class Flusher:
 
     A database that is unreachable (StoreAway) is retried until it answers; replies wait until it is back.
 
-    late_ms: how long a reply may wait before `late` of `after` is called. replication: of a SYNC_MASTER. flushes: with
+    late_ms: how long a reply may wait before `late` of `after` is called; late_code: what it gets if slaves lack its
+    record. replication: of a SYNC_MASTER. flushes: with
     replication, whether replies wait for the flush too.
     """
 
@@ -99,12 +100,14 @@ class Flusher:
         on_failure: Callable[[BaseException], None],
         *,
         late_ms: int = LATE_MS,
+        late_code: ResponseCode = ResponseCode.FLUSH_SLAVE_TIMEOUT,
         replication: Replication | None = None,
         flushes: bool = True,
     ) -> None:
         self._store = store
         self._replication = replication
         self._flushes = flushes
+        self._late_code = late_code
         self._on_failure = on_failure
         self._late_s = late_ms / 1000
         self._late_timer: asyncio.TimerHandle | None = None
@@ -315,7 +318,7 @@ class Flusher:
                 break
             one = self._waiting.popleft()
             is_replicated = one.physical_offset <= replicated_offset
-            code = ResponseCode.FLUSH_DISK_TIMEOUT if is_replicated else ResponseCode.FLUSH_SLAVE_TIMEOUT
+            code = ResponseCode.FLUSH_DISK_TIMEOUT if is_replicated else self._late_code
             self._call_late(one, code)
         if self._waiting:
             wait_s = max(0.0, self._waiting[0].deadline_s - now_s)

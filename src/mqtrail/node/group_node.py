@@ -2,7 +2,7 @@
 
     this process          the lock of the data folder; it starts the others, and starts those that end again
       namesrv             a name server
-      controller-n0 … n2  controllers; not in classic mode
+      controller-n0 … n2  controllers; in controller mode alone
       broker-a-1 … N      the brokers, all of the name broker-a
 
 Each of them, a member, is a `worker` process, which ends when this process ends, however it ends. A member that is
@@ -32,6 +32,8 @@ from .worker import Task
 from .worker_process import WorkerEnded, WorkerProcess, how_ended
 
 CONTROLLERS = 3
+MEMBER_PORT_STEP = 3  # from a broker's port to that of its DLedger member
+GROUP_SIZES = (3, 5)  # of a DLedger group
 RESTART_S = 1.0
 RESTART_MAX_S = 30.0
 STEADY_S = 60.0
@@ -62,6 +64,15 @@ class LocalMember:
         return pause_s
 
 
+def _mode_of(folder: Path) -> GroupMode | None:
+    """Return the mode of the broker that has used a folder; None: none has."""
+    if any(folder.glob("dledger-*")):
+        return GroupMode.DLEDGER
+    if not (folder / "commitlog").exists():
+        return None
+    return GroupMode.CONTROLLER if (folder / IDENTITY_FILE).exists() else GroupMode.CLASSIC
+
+
 def with_own_slaves(config: NodeConfig, advertised: str) -> NodeConfig:
     """Return the settings of a broker whose HA port takes connections of this machine alone, with access control on.
 
@@ -88,7 +99,8 @@ class GroupNode(BaseNode):
         self._members: dict[str, LocalMember] = {}
         self._brokers = [f"{config.broker_names[0]}-{number + 1}" for number in range(config.group.size)]
         self._controllers: dict[str, str] = {}  # id -> address
-        self._reserved: list[socket.socket] = []  # the controllers' ports
+        self._reserved: list[socket.socket] = []  # the ports of controllers, or of members of a DLedger group
+        self._peers = ""  # all members of a DLedger group
         self._watches: list[asyncio.Task[None]] = []
         self._stopping = False
 
@@ -117,6 +129,8 @@ class GroupNode(BaseNode):
                 await self._start_member(NAMESRV_ROOM, "name server", self._namesrv_task)
             if self.group.mode is GroupMode.CONTROLLER:
                 await self._start_controllers()
+            elif self.group.mode is GroupMode.DLEDGER:
+                self._choose_member_ports()
             await self._start_brokers()
         except BaseException as error:
             await self.stop()
@@ -127,15 +141,19 @@ class GroupNode(BaseNode):
         warn_if_open(self.config)
 
     def _check_mode(self) -> None:
-        """InvalidParameter: the folders are of a group of the other mode, whose logs may differ at their ends."""
-        folders = [folder for name in self._brokers if (folder := self._folder_of(name) / "commitlog").exists()]
-        had_controllers = any((folder.parent / IDENTITY_FILE).exists() for folder in folders)
-        has_controllers = self.group.mode is GroupMode.CONTROLLER
-        if folders and had_controllers != has_controllers:
-            found, expected = ("controller", "classic") if had_controllers else ("classic", "controller")
+        """InvalidParameter: the folders are of a group of another mode, whose logs may differ at their ends."""
+        folders = [self._folder_of(name) for name in self._brokers]
+        found = {mode for folder in folders if (mode := _mode_of(folder)) is not None} - {self.group.mode}
+        if found:
+            known, expected = found.pop().value, self.group.mode.value
             raise InvalidParameter(
-                f"found brokers of {found} mode in {self.config.data}, expected those of {expected} mode: pass --mode "
-                f"{found}, or another --data"
+                f"found brokers of {known} mode in {self.config.data}, expected those of {expected} mode: pass --mode "
+                f"{known}, or another --data"
+            )
+        if self.group.mode is GroupMode.DLEDGER and self.group.size not in GROUP_SIZES:
+            raise InvalidParameter(
+                f"found a DLedger group of {self.group.size} brokers, expected {' or '.join(map(str, GROUP_SIZES))}: a "
+                "majority decides"
             )
 
     async def _start_member(self, name: str, title: str, task: Callable[[], Task]) -> None:
@@ -156,10 +174,13 @@ class GroupNode(BaseNode):
     async def _start_brokers(self) -> None:
         """Start the brokers: at first those that were in the group before, then the others, in order.
 
-        A controller numbers new brokers as they arrive. In classic mode the first one is master, and starts first.
+        A controller numbers new brokers as they arrive. In classic mode the first one is master, and starts first. In a
+        DLedger group all start together, because a start waits for a leader.
         """
         names = self._brokers
         known = [name for name in names if (self._folder_of(name) / IDENTITY_FILE).exists()]
+        if self.group.mode is GroupMode.DLEDGER:
+            known = names
         async with asyncio.TaskGroup() as starts:
             for name in known:
                 starts.create_task(self._start_broker(names.index(name), name))
@@ -186,6 +207,19 @@ class GroupNode(BaseNode):
             f"n{number}": join_address(self._advertised, one.getsockname()[1])
             for number, one in enumerate(self._reserved)
         }
+
+    def _choose_member_ports(self) -> None:
+        """Take the ports of the DLedger members, as `_choose_controller_ports` does. BindError."""
+        peers = []
+        for index, name in enumerate(self._brokers):
+            port = self._port_of(index)
+            try:
+                self._reserved.append(bound_socket(self.config.host, port + MEMBER_PORT_STEP if port else 0))
+            except BindError as error:
+                raise BindError(f"DLedger member of {name}: {error}; or pass --broker-port") from None
+            address = join_address(self._advertised, self._reserved[-1].getsockname()[1])
+            peers.append(f"n{index}-{address}")
+        self._peers = ";".join(peers)
 
     # What the members run.
 
@@ -235,6 +269,8 @@ class GroupNode(BaseNode):
         if self.group.mode is GroupMode.CONTROLLER:
             addresses = ";".join(self.controller_addresses)
             broker = replace(config.broker, controller_mode=True, controller_addresses=addresses)
+        elif self.group.mode is GroupMode.DLEDGER:
+            broker = replace(config.broker, ledger_mode=True, ledger_peers=self._peers, ledger_self_id=f"n{index}")
         elif index:
             broker = replace(config.broker, broker_role=SLAVE, broker_id=index, slave_read=True)
         else:

@@ -34,8 +34,11 @@ class LedgerNode:
         host: str | None = None,
         server: ServerConfig | None = None,
         tls: TlsClientConfig | None = None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
+        """on_change: called after each step of the member, before anything is sent."""
         self.config = config
+        self._on_change = on_change
         self.ledger = ledger
         self.failure: BaseException | None = None
         self.failed = asyncio.Event()
@@ -56,6 +59,10 @@ class LedgerNode:
         self._job: asyncio.Future[object] | None = None  # a flush in another thread
         self._written = asyncio.Event()
         self._role = ""
+
+    def admit(self, allows: Callable[[str], bool]) -> None:
+        """Serve only requests from IP addresses that it allows."""
+        self._core.allows = allows
 
     async def start(self) -> None:
         """Open the port, then serve. BindError; everything is released then."""
@@ -101,15 +108,17 @@ class LedgerNode:
         try:
             return self.member.propose(make, now_ms)
         finally:
-            self._advance()
+            self.advance()
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
+        """Send what is due after entries were appended."""
         if self._shell is not None:
             self._shell.write(self._core.advance(self.clock()))
             self._shell.set_timer()
 
     def _changed(self) -> None:
         """After each step of the core: send its calls, flush what was written, report."""
+        self._on_change()
         for problem in self._core.take_problems():
             log.sparse.warning("dledger.problem", member=self.config.self_id, found=problem)
         for call in self._core.take_calls():

@@ -7,6 +7,7 @@ that begins, and the tables stay as they are.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from mqtrail.broker import CONFIG_CODES, END_CODE, OPTIONAL_CODES, PROGRESS_CODES, Broker, master_end
 from mqtrail.net import ConnectionPool, Log, NetError
@@ -42,6 +43,7 @@ class TableCopier:
         self._changed = changed
         self._master = ""
         self._known = asyncio.Event()
+        self._due = asyncio.Event()
         self._is_failing = False
         self._task: asyncio.Task[None] | None = None
 
@@ -55,6 +57,10 @@ class TableCopier:
             self._master = master
             self._known.set()
 
+    def hurry(self) -> None:
+        """Copy now, and not at the next interval."""
+        self._due.set()
+
     async def stop(self) -> None:
         """End, and close the connections."""
         if self._task is not None:
@@ -65,6 +71,7 @@ class TableCopier:
     async def _run(self) -> None:
         while True:
             await self._known.wait()
+            self._due.clear()
             wait_s = INTERVAL_S
             try:
                 await self.copy()
@@ -86,7 +93,9 @@ class TableCopier:
                 if self._is_failing:
                     self._is_failing = False
                     log.info("ha.tables_copied_again", broker=self._name, master=self._master)
-            await asyncio.sleep(wait_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._due.wait()
 
     async def compare_logs(self) -> None:
         """Compare this log's last record with the master's at the same place, before anything is appended to it.

@@ -6,6 +6,8 @@ is set): it waits until so many replicas have it, this broker included; with 1 i
 
 Controller mode: with all_in_sync a send waits for all in-sync replicas (`in_sync`), else by the rule of 5.x for so many
 of them. A slave shows what all in-sync replicas have, as far as its master has said.
+
+DLedger group: a send waits until its entry is committed. Nobody can read others.
 Source: GroupTransferService, CommitLog.handleHA, apache/rocketmq store/; 4.9 CommitLog.submitReplicaRequest.
 """
 
@@ -61,7 +63,8 @@ class Replicas:
     """The connected slaves of one master, by the address of their connections.
 
     following: on a slave. epochs, on_role_changed: in controller mode; the latter is called when the master may have
-    changed. in_sync: of a master in controller mode.
+    changed. in_sync: of a master in controller mode. committed_offset: in a DLedger group; members: the others, of its
+    leader.
     """
 
     def __init__(self, config: BrokerConfig, store: LogEnd) -> None:
@@ -72,6 +75,8 @@ class Replicas:
         self.epochs = Epochs()
         self.on_role_changed: Callable[[], None] = lambda: None
         self.in_sync: InSyncSet | None = None
+        self.committed_offset: Callable[[], int] = lambda: 0
+        self.members: Callable[[], list[Replica]] | None = None
         self._confirmed = 0
 
     def sender(self, store: LogSource, now_ms: int) -> LogSender:
@@ -92,7 +97,9 @@ class Replicas:
         return len(self._senders)
 
     def all(self, now_ms: int) -> list[Replica]:
-        """Return the connected slaves."""
+        """Return the connected slaves, or the members that follow this leader."""
+        if self.members is not None:
+            return self.members()
         return [
             Replica(
                 address,
@@ -114,6 +121,8 @@ class Replicas:
     @property
     def in_sync_count(self) -> int:
         """How many replicas are in sync and connected, this broker included."""
+        if self.members is not None:
+            return 1 + sum(one.is_in_sync for one in self.members())
         return 1 + sum(map(self._is_near, self._senders.values()))
 
     # SYNC_MASTER.
@@ -122,6 +131,8 @@ class Replicas:
     def waits(self) -> bool:
         """Whether the answer of a send waits for slaves, or that of a read for what they have."""
         config = self.config
+        if config.ledger_mode:
+            return True
         if not config.controller_mode:
             return config.broker_role == SYNC_MASTER and config.in_sync_replicas != 1
         return not config.async_learner and (config.is_slave or config.all_in_sync or self._wanted_count > 1)
@@ -136,11 +147,14 @@ class Replicas:
     def is_missing(self) -> bool:
         """Whether sends are answered with SLAVE_NOT_AVAILABLE now, instead of waiting."""
         config = self.config
-        return not config.controller_mode and config.in_sync_replicas is None and self.in_sync_count == 1
+        has_classic_slaves = not config.controller_mode and not config.ledger_mode
+        return has_classic_slaves and config.in_sync_replicas is None and self.in_sync_count == 1
 
     @property
     def replicated_offset(self) -> int:
         """The physical offset up to which enough slaves have the log; -1: there are too few slaves."""
+        if self.config.ledger_mode:
+            return self.committed_offset()
         if self.hides_unconfirmed:
             return self.following.confirm_offset if self.config.is_slave else self.confirm_offset
         needed = self._needed_count

@@ -168,7 +168,7 @@ class GroupRequests:
             if counter.queue_done():
                 yield
             self._offsets.reset(header.group, header.topic, queue_id, offset)
-            self._writer.arrived(header.topic, queue_id, _PAST_ALL, None)  # its held pulls are answered
+            self._writer.wake(header.topic, queue_id, _PAST_ALL, None)  # its held pulls are answered
         entries = (
             (MessageQueue(header.topic, self._broker_name, queue_id), offset) for queue_id, offset in table.items()
         )
