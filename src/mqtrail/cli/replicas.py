@@ -145,7 +145,8 @@ def _show_change(broker: str, before: GroupReplicas, after: GroupReplicas, json:
         return Exit.OK
     was = "there was none" if before.master_broker_id is None else f"it was {_named(before)}"
     same = before.master_broker_id == after.master_broker_id
-    say(f"{broker}: {_named(after)} is master since epoch {after.master_epoch}; {'it stays' if same else was}")
+    since = f" since epoch {after.master_epoch}" if after.master_epoch else ""  # a DLedger group has none
+    say(f"{broker}: {_named(after)} is master{since}; {'it stays' if same else was}")
     return Exit.OK
 
 

@@ -12,6 +12,7 @@ from mqtrail.wire import (
     HaRuntimeInfo,
     MQError,
     RemotingCommand,
+    ReplicaState,
     RequestCode,
     SyncStateData,
     SystemError_,
@@ -22,6 +23,7 @@ from mqtrail.wire import (
 from ..core import ClientError, NoControllers, read_body
 from .base import Gathered
 from .brokers import AdminBrokers
+from .ledger_groups import LedgerGroup, is_ledger
 
 END_WAIT_MS = 1_000  # for the record at the end of a slave's log; a master may keep it back until it is replicated
 
@@ -159,11 +161,35 @@ class AdminReplicas(AdminBrokers):
             return None
 
     async def replica_group(self, broker_name: str) -> GroupReplicas:
-        """The master and the replicas of a group, as its controllers know them. Raises ClientError: there is none.
+        """The master and the replicas of a group, as its controllers know them; of a DLedger group, as its brokers do.
 
-        NoControllers: the group is not in controller mode.
+        Raises ClientError: there is none. NoControllers: an operator chooses the master.
         """
-        return await self._replica_group(broker_name, await self._controllers_of(broker_name))
+        addrs, settings = await self._settings_of(broker_name)
+        if is_ledger(settings):
+            return await self._ledger_replicas(broker_name, addrs, LedgerGroup.of(broker_name, settings))
+        return await self._replica_group(broker_name, _controllers_in(broker_name, settings))
+
+    async def _ledger_replicas(self, broker_name: str, addrs: Mapping[int, str], ledger: LedgerGroup) -> GroupReplicas:
+        """Return what the brokers of a DLedger group report. Ids are those of brokers that do not lead."""
+        states = (await self._gather({address: self._ha_state(address) for address in addrs.values()})).found
+        master = addrs.get(0, "")
+        leads = master in states and states[master].master
+        connections = states[master].ha_connection_info if leads else ()
+        behind = {one.get("addr") for one in connections if not one.get("inSync")}
+        in_sync: list[ReplicaState] = []
+        others: list[ReplicaState] = []
+        for route_id, address in addrs.items():
+            broker_id = route_id or ledger.number_of(ledger.self_id) + 1
+            one = ReplicaState(address in states, address, broker_id, broker_name)
+            is_behind = not one.alive or not leads or ledger.member_address(broker_id) in behind
+            (others if is_behind else in_sync).append(one)
+        return GroupReplicas(
+            in_sync_replicas=tuple(in_sync),
+            master_address=master if leads else "",
+            master_broker_id=ledger.number_of(ledger.self_id) + 1 if leads else None,
+            not_in_sync_replicas=tuple(others),
+        )
 
     async def _replica_group(self, broker_name: str, controllers: list[str]) -> GroupReplicas:
         command = RemotingCommand(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=dumps([broker_name]))
@@ -175,24 +201,28 @@ class AdminReplicas(AdminBrokers):
 
     async def _controllers_of(self, broker_name: str) -> list[str]:
         """Return the addresses of the controllers, from the settings of a broker. Raises NoControllers."""
+        _, settings = await self._settings_of(broker_name)
+        return _controllers_in(broker_name, settings)
+
+    async def _settings_of(self, broker_name: str) -> tuple[Mapping[int, str], Mapping[str, str]]:
+        """Return the addresses of a group's brokers, by id, and the settings of the first one that tells its mode; of
+        another one, if none does."""
         broker = (await self.cluster()).broker_addr_table.get(broker_name)
         if broker is None:
             raise ClientError(f"found no broker {broker_name} at the name server, expected one: `mqtrail cluster list`")
         errors: list[Exception] = []
+        found: Mapping[str, str] = {}
         for _, address in sorted(broker.broker_addrs.items()):
             try:
-                settings = await self.broker_config(address)
+                found = await self.broker_config(address)
             except MQError as error:
                 errors.append(error)
                 continue
-            if settings.get("enableControllerMode") == "true":
-                return address_list(settings.get("controllerAddr", ""))
+            if found.get("enableControllerMode") == "true" or is_ledger(found):
+                return broker.broker_addrs, found
         if errors:
             raise errors[0]
-        raise NoControllers(
-            f"found no controllers of {broker_name}, expected enableControllerMode: in classic mode an operator "
-            "promotes a slave (docs/how-to/high-availability.md)"
-        )
+        return broker.broker_addrs, found
 
     async def _leader(self, controllers: list[str]) -> str:
         """Return the address of the leading controller. Raises ClientError: none leads."""
@@ -200,3 +230,13 @@ class AdminReplicas(AdminBrokers):
             return await leading_controller(self._client.pool, controllers, self._timeout_ms)
         except ControllerError as error:
             raise ClientError(str(error)) from error
+
+
+def _controllers_in(broker_name: str, settings: Mapping[str, str]) -> list[str]:
+    """Return the addresses of the controllers in a broker's settings. Raises NoControllers."""
+    if settings.get("enableControllerMode") != "true":
+        raise NoControllers(
+            f"found no controllers of {broker_name}, expected enableControllerMode: in classic mode an operator "
+            "promotes a slave (docs/how-to/high-availability.md)"
+        )
+    return address_list(settings.get("controllerAddr", ""))
