@@ -11,12 +11,14 @@ from interop.apache import ApacheLedgerBroker, ApacheNameServer, free_port
 from interop.probe import request, wait_until
 from tests.sim.ledger_group import record
 
+from mqtrail.broker import BrokerConfig
 from mqtrail.client import ProducerConfig
 from mqtrail.client.sync import SyncProducer
-from mqtrail.node import LedgerNode
+from mqtrail.node import LedgerNode, NodeConfig
+from mqtrail.node.ledger_broker import LedgerBroker
 from mqtrail.raft.dledger import LedgerConfig
-from mqtrail.store import RealDisk
-from mqtrail.store.dledger import LedgerLog
+from mqtrail.store import CommitLogConfig, RealDisk
+from mqtrail.store.dledger import LedgerLog, LedgerStore
 from mqtrail.wire import (
     ClusterInfo,
     LedgerCode,
@@ -27,6 +29,7 @@ from mqtrail.wire import (
     RequestCode,
     check_record,
     decode_ledger_reply,
+    decode_records,
 )
 
 from .replicating import killed
@@ -95,9 +98,19 @@ class Mixed:
             for name in ("n0", "n1")
         }
         self.folder = folder / "ours" / "dledger-n2"
-        self.log = LedgerLog(RealDisk(folder / "ours"), "n2", segment_size=SEGMENT_SIZE)
-        config = LedgerConfig(self_id="n2", members=tuple(addresses), group=GROUP)
-        self.ours = LedgerNode(config, addresses, self.log, lambda at: record(at, ""))
+        self.log = self.open_log()
+
+    def open_log(self) -> LedgerLog:
+        """Open our member's log, and make the member."""
+        log = LedgerLog(RealDisk(self.folder.parent), "n2", segment_size=SEGMENT_SIZE)
+        config = LedgerConfig(self_id="n2", members=tuple(self.addresses), group=GROUP)
+        self._ours = LedgerNode(config, self.addresses, log, lambda at: record(at, ""))
+        return log
+
+    @property
+    def ours(self) -> LedgerNode:
+        """Our member."""
+        return self._ours
 
     def in_our_place(self) -> ApacheLedgerBroker:
         """Return Apache's member n2, on the folder of ours."""
@@ -157,6 +170,44 @@ class Mixed:
         await until(is_equal, "equal bytes")
 
 
+class MixedBrokers(Mixed):
+    """The same with a whole broker of ours."""
+
+    def open_log(self) -> LedgerLog:
+        peers = ";".join(f"{name}-{address}" for name, address in self.addresses.items())
+        config = NodeConfig(
+            broker=BrokerConfig(ledger_mode=True, ledger_peers=peers, ledger_self_id="n2", ledger_group=GROUP),
+            store=CommitLogConfig(segment_size=SEGMENT_SIZE, message_size_max=8 * 1024),
+            fast_port=False,
+        )
+        self.failures: list[BaseException] = []
+        self.broker = LedgerBroker(GROUP, self.folder.parent, config, self.failures.append)
+        self.broker.bind("127.0.0.1", free_port(), "127.0.0.1")
+        return self.store.ledger
+
+    @property
+    def ours(self) -> LedgerNode:
+        return self.broker.member
+
+    @property
+    def store(self) -> LedgerStore:
+        store = self.broker.store
+        assert isinstance(store, LedgerStore)
+        return store
+
+    def shown(self) -> list[str]:
+        """The numbers of the messages in our queues, each as often as it is there."""
+        found: list[str] = []
+        for queue_id in self.store.queue_ids(TOPIC):
+            at = 0
+            while at < self.store.max_offset(TOPIC, queue_id):
+                result = self.store.read(TOPIC, queue_id, at, 32, 1 << 20)
+                bodies = [one.body for one in decode_records(b"".join(result.records))]
+                found += [body.partition(b"-")[0].decode() for body in bodies]
+                at = result.next_queue_offset
+        return sorted(found, key=int)
+
+
 @pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
 async def test_our_member_in_a_group_of_apaches(tmp_path: Path, version: str) -> None:
     """It follows; elects when the leader is killed; leads Apache's members after a hand-over; hands back."""
@@ -205,3 +256,37 @@ async def test_our_member_in_a_group_of_apaches(tmp_path: Path, version: str) ->
         log = LedgerLog(RealDisk(tmp_path / "ours"), "n2", segment_size=SEGMENT_SIZE)
         assert texts_of(log) == {str(number) for number in range(90)}
         log.abandon()
+
+
+async def test_our_broker_in_a_group_of_apaches(tmp_path: Path) -> None:
+    """Its queues have what Apache's leaders commit, also one that is killed; it leads, serves sends, and hands back."""
+    mixed = MixedBrokers(tmp_path, "5.3.3")
+    namesrv = mixed.namesrv.address
+    with killed(*mixed.brokers.values(), mixed.namesrv):
+        try:
+            for broker in mixed.brokers.values():
+                broker.launch()
+            await mixed.broker.start([namesrv])
+            first = await mixed.apache_leads()
+            await asyncio.to_thread(send, namesrv, 0, 20)
+            await until(lambda: mixed.shown() == [str(number) for number in range(20)], "our queues")
+
+            mixed.brokers[first].kill()
+            second = await mixed.apache_leads(but=first)
+            await asyncio.to_thread(send, namesrv, 20, 10)
+            await until(lambda: mixed.shown() == [str(number) for number in range(30)], "our queues")
+            mixed.brokers[first].launch()
+            await mixed.equal("n0", "n1")
+
+            await mixed.hand_over(second, "n2")
+            await until(lambda: leader_of(namesrv) == mixed.broker.address, "our broker in the route as master")
+            await asyncio.to_thread(send, namesrv, 30, 10)
+            assert mixed.shown() == [str(number) for number in range(40)]
+            await mixed.hand_over("n2", first)
+            assert await mixed.apache_leads() == first
+            await asyncio.to_thread(send, namesrv, 40, 5)
+            await until(lambda: mixed.shown() == [str(number) for number in range(45)], "our queues")
+            await mixed.equal("n0", "n1")
+            assert mixed.failures == []
+        finally:
+            await mixed.broker.stop()
