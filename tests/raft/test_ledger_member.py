@@ -639,6 +639,35 @@ def test_too_many_entries_without_a_majority_are_refused() -> None:
         trio.send("n0", "d")
 
 
+def test_a_large_batch_needs_an_idle_leader() -> None:
+    """It may have more entries than may wait, since it comes at once, but nothing beside it."""
+    trio = LedgerTrio(pending_count_max=3)
+    leader = trio.elect("n0")
+    leader.check_room(5)
+    trio.cut = {"n1", "n2"}
+    trio.send("n0", "a")
+    leader.check_room(2)
+    with pytest.raises(RaftBusy, match="wait for a majority"):
+        leader.check_room(3)
+    with pytest.raises(NotLeader):
+        trio.members["n1"].check_room(1)
+
+
+def test_followers_are_those_that_a_leader_hears() -> None:
+    """One that is silent leaves, and counts again once it answers."""
+    trio = LedgerTrio()
+    leader = trio.elect("n0")
+    trio.advance(500)
+    assert leader.followers == {"n1", "n2"}
+    assert not trio.members["n1"].followers
+    trio.cut = {"n2"}
+    trio.advance(3_000, "n0", "n1")
+    assert leader.followers == {"n1"}
+    trio.cut = set()
+    trio.advance(1_000, "n0", "n1")
+    assert leader.followers == {"n1", "n2"}
+
+
 @pytest.mark.parametrize(("self_id", "members"), [("n9", MEMBERS), ("n0", ("n0", "n1")), ("n0", ("n0", "n0", "n1"))])
 def test_a_group_has_one_three_or_five_different_members(self_id: str, members: tuple[str, ...]) -> None:
     with pytest.raises(RaftIdentityError):

@@ -52,6 +52,17 @@ def test_requests_to_truncate_wait_for_a_flush() -> None:
     assert status_of(one.handle(PEER, pushed(PushType.TRUNCATE, 0), NOW_MS)) == LedgerStatus.SUCCESS
 
 
+def test_addresses_that_are_not_admitted() -> None:
+    """They get no answer of the member, and change nothing."""
+    one = port()
+    one.allows = lambda ip: ip == "10.0.0.1"
+    (send,) = one.handle(PEER, pushed(PushType.APPEND, 0), NOW_MS)
+    assert (send.command.code, one.member.log.end_index) == (ResponseCode.NO_PERMISSION, -1)
+    assert "slaveAddresses" in (send.command.remark or "")
+    known = Peer(PEER.id, Host("10.0.0.1", 4))
+    assert status_of(one.handle(known, pushed(PushType.APPEND, 0), NOW_MS)) == LedgerStatus.SUCCESS
+
+
 def test_a_closed_connection_of_the_leader() -> None:
     """The leader opened it; another one to the same leader still counts."""
     one = port()
