@@ -288,6 +288,30 @@ def test_access_and_tls_of_a_broker_conf(tmp_path: Path) -> None:
     assert "did you mean listenPort?" in conf.notes[2]
 
 
+def test_a_member_of_a_dledger_group(tmp_path: Path) -> None:
+    """Its keys are read; a log in another folder is refused, since the member would start without it."""
+    path = tmp_path / "broker.conf"
+    text = (
+        "enableDLegerCommitLog=true\ndLegerGroup=g\ndLegerPeers=n0-h:1;n1-h:2;n2-h:3\ndLegerSelfId=n1\n"
+        "preferredLeaderId=n0\n"
+    )
+    path.write_text(text)
+    conf = read_broker_conf(path)
+    assert conf.values["broker"] == {
+        "ledger_mode": True,
+        "ledger_group": "g",
+        "ledger_peers": "n0-h:1;n1-h:2;n2-h:3",
+        "ledger_self_id": "n1",
+        "ledger_preferred": "n0",
+    }
+    assert conf.notes == ()
+    path.write_text(text + "storePathDLedgerCommitLog=/log\n")
+    with pytest.raises(UsageError, match="expected the log in the broker's folder"):
+        read_broker_conf(path)
+    path.write_text("storePathDLedgerCommitLog=/log\n")
+    assert "--data" in read_broker_conf(path).notes[0]
+
+
 def test_credentials_and_tls_of_clients(tmp_path: Path) -> None:
     """A client's config has [credentials], overridden by the environment, and [tls] over a tls.properties."""
     (tmp_path / "tls.properties").write_text("tls.enable=true\ntls.client.trustCertPath=/ca.pem\n")

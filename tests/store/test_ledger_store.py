@@ -174,6 +174,7 @@ def test_a_restart_shows_what_the_checkpoint_knows_and_the_rest_later(is_killed:
         store.close()
     again = opened(disk)
     assert (again.ledger.committed_index, texts(again)) == ((0, [b"a"]) if is_killed else (1, [b"a", b"b"]))
+    assert str(again.recovery).endswith("nothing was wiped" if is_killed else f"ends at {again.committed_offset}")
     commit(again)
     assert texts(again) == [b"a", b"b", b"c"]
     assert [entry[0] for entry in again.entries(*ORDERS, 0, 9)] == sorted(

@@ -31,6 +31,7 @@ AS_IT_IS: Mapping[str, tuple[tuple[str, ...], str]] = {
 ELSEWHERE: Mapping[str, str] = {
     "storePathRootDir": "the store is <data>/<brokerName>: set the data folder with --data",
     "storePathCommitLog": "the CommitLog is <data>/<brokerName>/commitlog: set the data folder with --data",
+    "storePathDLedgerCommitLog": "the log is in <data>/<brokerName>: set the data folder with --data",
     "storePathConsumeQueue": "the folder is in <data>/<brokerName>: set the data folder with --data",
     "storePathIndex": "the folder is in <data>/<brokerName>: set the data folder with --data",
     "controllerStorePath": "the log is <data>/controller: set the data folder with --data",
@@ -38,6 +39,7 @@ ELSEWHERE: Mapping[str, str] = {
 }
 """Key -> what to do instead of setting it."""
 
+LEDGER_PATH_KEY = "storePathDLedgerCommitLog"
 _KEY = re.compile(r"[\w.-]{1,100}", re.ASCII)
 
 
@@ -80,6 +82,12 @@ def read_broker_conf(path: Path, tables: Sequence[str] = TABLES) -> BrokerConf:
         except ValueError:
             expected = known[key][1].unit.expected
             raise UsageError(f"{path}:{number}: found {key}={value[:60]}, expected {expected}") from None
+    if values.get("broker", {}).get("ledger_mode") and any(key == LEDGER_PATH_KEY for _, key, _ in lines):
+        raise UsageError(
+            f"{path}: found {LEDGER_PATH_KEY} with enableDLegerCommitLog, expected the log in the broker's folder: "
+            "a member that starts without its log may forget what it acknowledged; move the log to "
+            "<data>/<brokerName>/dledger-<dLegerSelfId>, and remove the key"
+        )
     tls_found = tls_settings(tls)
     if {"init_user", "inner_credentials"} & values.get("broker", {}).keys() or "key_password" in tls_found.server:
         warn_if_open_to_others(path)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from mqtrail.wire import (
@@ -90,6 +91,8 @@ class LedgerStore(CommitLogStore):
         self._grown: dict[QueueKey, None] = {}
         self._scan: LogScan | None = None
         super().__init__(disk, config)
+        # Queue entries behind what is known to be committed are cut, and come again: nothing is lost with them.
+        self.recovery = replace(self.recovery, wiped_size=self.ledger.start.wiped_size, dangling_entries=0)
         self._store_host = self.config.store_host.packed()
         self._delays_ms = parse_delay_levels(self.config.message_delay_level)
 
