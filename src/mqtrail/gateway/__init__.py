@@ -11,6 +11,7 @@ from .config import DoorConfig
 from .gate import Gate, GateRules, new_token, read_rules
 from .guard import HOSTS, LocalGuard
 from .http_server import http_settings
+from .mail_server import Deadline, MailServer, send_mail
 from .operator import Facts
 from .problems import (
     RESPONSES,
@@ -27,12 +28,14 @@ __all__ = [
     "HOSTS",
     "RESPONSES",
     "Caller",
+    "Deadline",
     "DescribedApi",
     "DoorConfig",
     "Facts",
     "Gate",
     "GateRules",
     "LocalGuard",
+    "MailServer",
     "Problem",
     "ProblemDetails",
     "VisibleJson",
@@ -43,4 +46,5 @@ __all__ = [
     "new_token",
     "problem_response",
     "read_rules",
+    "send_mail",
 ]

@@ -5,13 +5,12 @@ that a mail server that fails or hangs holds nobody; what is not sent is counted
 repeats within REPEAT_S is not sent again, and an hour has at most MAILS_AN_HOUR: the mail that follows says how many
 were left out.
 
-Source: RFC 5321 (SMTP), RFC 3207 (STARTTLS), RFC 4954 (AUTH); ToolController and EmailServiceImpl of pmq.
+Source: ToolController and EmailServiceImpl of pmq.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import ssl
 import time
 from collections import Counter, deque
@@ -25,9 +24,10 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from mqtrail.wire import MQError, is_loopback, visible, visible_lines
+from mqtrail.wire import is_loopback, visible, visible_lines
 
 from .config import Report
+from .mail_server import Deadline, MailServer, send_mail
 
 SEND_S: Final = 30.0  # for one mail, with its connection
 WAITING_MAX: Final = 1_000
@@ -37,16 +37,11 @@ MAILS_AN_HOUR: Final = 100
 HOUR_S: Final = 3_600.0
 SUBJECT_LENGTH_MAX: Final = 200
 TEXT_LENGTH_MAX: Final = 20_000
-REPLY_LINES_MAX: Final = 100
-REPLY_LINE_SIZE_MAX: Final = 4_096
+FOUND_LENGTH_MAX: Final = 300  # of what a mail server says
 ADDRESSES_MAX: Final = 100
 
 Address = Annotated[str, msgspec.Meta(pattern=r"^[!-;=?-~]+@[!-;=?-~]+$", max_length=254)]
 Addresses = Annotated[tuple[Address, ...], msgspec.Meta(max_length=ADDRESSES_MAX)]
-
-
-class MailError(MQError):
-    """A mail server did not take a mail."""
 
 
 class MailRule(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -150,10 +145,10 @@ class Mailer:
         further = f"\n\n{left_out} further mails were left out: there were too many." if left_out else ""
         try:
             refused = await deliver(rule, mail.to, mail.subject, mail.text + further)
-        except (OSError, MailError, ValueError, TimeoutError) as error:
+        except (OSError, ValueError) as error:
             self._left_out += left_out
             self.counts["failed"] += 1
-            found = str(error) or f"no whole answer within {SEND_S:g} s"
+            found = visible(str(error))[:FOUND_LENGTH_MAX]
             self._report("mail.cannot_send", {"subject": mail.subject, "found": found, "server": rule.host})
             return
         self.counts["sent"] += 1
@@ -162,85 +157,19 @@ class Mailer:
 
 
 async def deliver(rule: MailRule, to: Sequence[str], subject: str, text: str) -> int:
-    """Send a mail; return how many addresses the server refused. MailError, OSError, ValueError, TimeoutError."""
+    """Send a mail; return how many addresses the server refused. OSError, ValueError: it was not sent."""
     message = EmailMessage(policy=SMTP.clone(cte_type="7bit"))
     message["Subject"], message["From"], message["To"] = subject, rule.sender, ", ".join(to)
     message.set_content(text.rstrip("\n") + "\n")
-    context = ssl.create_default_context(cafile=rule.ca_file or None) if rule.tls != "none" else None
-    async with asyncio.timeout(SEND_S):
-        reader, writer = await asyncio.open_connection(
-            rule.host, rule.port, ssl=context if rule.tls == "tls" else None, limit=REPLY_LINE_SIZE_MAX
-        )
-        try:
-            return await _Dialogue(reader, writer).send(rule, context, to, message.as_bytes())
-        finally:
-            writer.transport.abort()  # a hung server does not hold this
-
-
-class _Dialogue:
-    """One connection to a mail server."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def send(self, rule: MailRule, context: ssl.SSLContext | None, to: Sequence[str], data: bytes) -> int:
-        await self._reply(220)
-        await self._ask("EHLO [127.0.0.1]", 250)
-        if rule.tls == "starttls":
-            await self._ask("STARTTLS", 220)
-            await self._check_nothing_more()
-            await self._writer.start_tls(_some(context), server_hostname=rule.host)
-            await self._ask("EHLO [127.0.0.1]", 250)
-        if rule.user:
-            password = Path(rule.password_file).read_text("utf-8").strip() if rule.password_file else ""
-            word = base64.b64encode(f"\0{rule.user}\0{password}".encode()).decode()
-            await self._ask(f"AUTH PLAIN {word}", 235, shown="AUTH PLAIN")
-        await self._ask(f"MAIL FROM:<{rule.sender}>", 250)
-        refused = 0
-        for address in to:
-            try:
-                await self._ask(f"RCPT TO:<{address}>", 250, 251)
-            except MailError:
-                refused += 1
-                if refused == len(to):
-                    raise
-        await self._ask("DATA", 354)
-        self._writer.write(data.replace(b"\r\n.", b"\r\n.."))  # a line with one dot would end the mail
-        await self._ask(".", 250)
-        with suppress(MailError, OSError):  # it has taken the mail
-            await self._ask("QUIT", 221)
-        return refused
-
-    async def _ask(self, line: str, *expected: int, shown: str = "") -> None:
-        self._writer.write(f"{line}\r\n".encode())
-        await self._writer.drain()
-        await self._reply(*expected, asked=shown or line)
-
-    async def _reply(self, *expected: int, asked: str = "connecting") -> None:
-        for _ in range(REPLY_LINES_MAX):
-            line = await self._reader.readline()  # ValueError: it is too long
-            if not line.endswith(b"\n"):
-                raise MailError(f"found the end of the connection after {asked[:60]!r}, expected {expected[0]}")
-            if line[3:4] != b"-":
-                break
-        else:
-            raise MailError(f"found more than {REPLY_LINES_MAX} lines of a reply, expected fewer")
-        text = visible(line.decode("utf-8", "replace").strip())
-        if text[:3] not in map(str, expected):
-            raise MailError(f"found {text[:200]!r} after {asked[:60]!r}, expected {expected[0]}")
-
-    async def _check_nothing_more(self) -> None:
-        """Check that nothing came before TLS that would be read as a reply within it."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(0):
-                if await self._reader.read(1):
-                    raise MailError("found a reply before TLS began, expected none: somebody may be on the line")
-
-
-def _some(context: ssl.SSLContext | None) -> ssl.SSLContext:
-    assert context is not None
-    return context
+    password = Path(rule.password_file).read_text("utf-8").strip() if rule.user and rule.password_file else ""
+    context = ssl.create_default_context(cafile=rule.ca_file or None)
+    server = MailServer(rule.host, rule.port, rule.tls, context, rule.user, password)
+    deadline = Deadline(SEND_S)
+    try:
+        return await asyncio.to_thread(send_mail, server, message, deadline)
+    except asyncio.CancelledError:
+        deadline.end()  # the thread ends too
+        raise
 
 
 def mail_of(kind: int, names: Sequence[str], to: Sequence[str], subject: str, content: str, key: str) -> Mail:

@@ -16,9 +16,10 @@ from http.client import InvalidURL
 from typing import Any, Final
 from urllib.parse import quote, quote_plus, urlencode
 
+from mqtrail.gateway import Deadline, MailServer, send_mail
 from mqtrail.wire import visible
 
-from .connections import Deadline, NotAccepted, Smtp, SmtpTls, opener
+from .connections import NotAccepted, opener
 from .history import Alert
 from .measure import AlertPhase
 from .rules import Channel, ChannelFormat, secret_of
@@ -156,18 +157,8 @@ def _mail(channel: Channel, alerts: Sequence[Alert], console: str) -> None:
     message["Subject"], message["From"] = title_of(alerts), channel.sender
     message["To"] = ", ".join(channel.to)
     message.set_content(text_of(alerts, console))
+    password = secret_of(channel.password) if channel.user else ""
     context = ssl.create_default_context()
-    with Deadline(SEND_S) as deadline, _connected(channel, deadline, context) as server:
-        if channel.tls == "starttls":
-            server.starttls(context=context)
-        if channel.user:
-            server.login(channel.user, secret_of(channel.password))
-        refused = server.send_message(message)
-    if refused:
-        raise PartlyAccepted(f"the mail server refused {len(refused)} of {len(channel.to)} addresses")
-
-
-def _connected(channel: Channel, deadline: Deadline, context: ssl.SSLContext) -> Smtp | SmtpTls:
-    if channel.tls == "tls":
-        return SmtpTls(deadline, channel.host, channel.port, timeout=TIMEOUT_S, context=context)
-    return Smtp(deadline, channel.host, channel.port, timeout=TIMEOUT_S)
+    server = MailServer(channel.host, channel.port, channel.tls, context, channel.user, password)
+    if refused := send_mail(server, message, Deadline(SEND_S)):
+        raise PartlyAccepted(f"the mail server refused {refused} of {len(channel.to)} addresses")
