@@ -368,7 +368,7 @@ def test_nothing_new_takes_no_judgement(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.slow
 def test_a_message_dated_after_an_instant_is_counted_once() -> None:
     """It was judged before, a judgement leaves later attempts out, and then a record of it comes."""
-    rows = evidence([traced("ahead").pub(AS_OF + 50, stored=1).group(CLIENT).handled(AS_OF + 51)])
+    rows = evidence((traced("ahead").pub(AS_OF + 50, stored=1).group(CLIENT).handled(AS_OF + 51),))
     tables = Tables()
     tables.arrive(rows)
     tables.judge(AS_OF_MS - 2, Settings())

@@ -3,6 +3,8 @@ each copy are judged, each by the copy that it reads."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.trail.story import AS_OF, CLIENT, GROUP, History, at
 
 OTHER = "10.0.0.4@1#1"
@@ -30,7 +32,7 @@ def reader(
     return history
 
 
-def forwarded(name: str, time: float = 5.0, **values: object) -> History:
+def forwarded(name: str, time: float = 5.0, **values: Any) -> History:
     """A message that a group consumed, and that is stored in another topic under its id."""
     history = History(name).pub().stored().scanned().group(CLIENT).handled()
     return history.stored(time, topic=OTHER_TOPIC, offset=0, **values)
@@ -41,7 +43,7 @@ def traced(history: History, group: str = "CG2", time: float = 30.0) -> History:
     history.pub(time, msg=2, topic=OTHER_TOPIC).stored(time + 0.004, topic=OTHER_TOPIC, offset=1, msg=2)
     history.offset(2, AS_OF - 0.5, group, OTHER_TOPIC)
     history.handled(time + 0.1, msg=2, request="R8", group=group, trace_client_id=OTHER)
-    return history.expect(msg=2, **{group: "CONSUMED"})
+    return history.expect(msg=2, of={group: "CONSUMED"})
 
 
 def begun(history: History) -> History:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.trail.story import AS_OF, CLIENT, CONSUMER, History
 
 NAMED_TOPIC, NAMED_GROUP, RETRIES = "shop%orders", "shop%CG", "%RETRY%shop%CG"
@@ -28,31 +30,31 @@ def failed(name: str) -> History:
     return sent(name).handled(success=False)
 
 
-OF_RETRY = {"group_name": NAMED_GROUP, "retry_topic": NAMED_TOPIC, "reconsume_times": 1}
+OF_RETRY: dict[str, Any] = {"group_name": NAMED_GROUP, "retry_topic": NAMED_TOPIC, "reconsume_times": 1}
 
 # fmt: off
 NAMESPACE_HISTORIES = (
-    sent("namespace, consumed").handled().expect(**{NAMED_GROUP: "CONSUMED"}),
+    sent("namespace, consumed").handled().expect(of={NAMED_GROUP: "CONSUMED"}),
     sent("namespace, consumed by a client that traces full names").handled(group=NAMED_GROUP)
-    .expect(**{NAMED_GROUP: "CONSUMED"}),
-    sent("namespace, hung", 7).before(trace_client_id=CLIENT).expect(**{NAMED_GROUP: "HUNG"}),
+    .expect(of={NAMED_GROUP: "CONSUMED"}),
+    sent("namespace, hung", 7).before(trace_client_id=CLIENT).expect(of={NAMED_GROUP: "HUNG"}),
     sent("namespace, the end has no record").before(trace_client_id=CLIENT)
-    .expect(knowledge="INCOMPLETE", group_reasons=("END_NOT_TRACED",), **{NAMED_GROUP: "UNKNOWN"}),
+    .expect(knowledge="INCOMPLETE", group_reasons=("END_NOT_TRACED",), of={NAMED_GROUP: "UNKNOWN"}),
     failed("namespace, retried").stored(10, "RETRY", RETRIES, 0, **OF_RETRY).offset(1, 20, NAMED_GROUP, RETRIES)
     .offset(1, group=NAMED_GROUP, topic=RETRIES).handled(10.1, request="R2", times=1)
-    .expect(**{NAMED_GROUP: "CONSUMED,CONSUMED_AFTER_RETRY"}),
+    .expect(of={NAMED_GROUP: "CONSUMED,CONSUMED_AFTER_RETRY"}),
     failed("namespace, dead").stored(10, "DLQ", "%DLQ%shop%CG", 0, **OF_RETRY)
-    .expect(**{NAMED_GROUP: "DEAD_LETTERED"}),
+    .expect(of={NAMED_GROUP: "DEAD_LETTERED"}),
     known(sent("namespace, another group has no record").handled(), group="shop%CG2")
     .expect(knowledge="INCOMPLETE", group_reasons=("GROUP_NOT_TRACED",),
-            **{NAMED_GROUP: "CONSUMED", "shop%CG2": "UNKNOWN"}),
+            of={NAMED_GROUP: "CONSUMED", "shop%CG2": "UNKNOWN"}),
     known(History("namespace, sent twice").pub(offset_msg_id="A").pub(1, offset_msg_id="B")
           .stored(topic=NAMED_TOPIC).stored(1, topic=NAMED_TOPIC, offset=8).scanned(NAMED_TOPIC), 9)
     .handled().handled(1.1, request="R2")
     .expect(message="DUPLICATE_SEND", group_reasons=("STORED_AGAIN", "!COPIES_NOT_TRACED"),
-            **{NAMED_GROUP: "CONSUMED,DUPLICATE_PROCESSING"}),
+            of={NAMED_GROUP: "CONSUMED,DUPLICATE_PROCESSING"}),
     known(History("namespace, the topic is not read").pub().handled())
-    .expect(knowledge="INCOMPLETE", group_reasons=("POSITION_UNKNOWN",), CG="CONSUMED", **{NAMED_GROUP: "UNKNOWN"}),
+    .expect(knowledge="INCOMPLETE", group_reasons=("POSITION_UNKNOWN",), CG="CONSUMED", of={NAMED_GROUP: "UNKNOWN"}),
     known(History("another topic with this name in a namespace").pub().stored().scanned().group(CLIENT).handled())
     .expect(CG="CONSUMED"),
 )
