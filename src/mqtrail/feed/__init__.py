@@ -5,7 +5,7 @@ its files. `binlog`, `migrate` and `mirror` are feeds.
 """
 
 from .files import FolderFiles
-from .groups import check_group, queue_named, queue_text
+from .groups import check_group
 from .lanes import IN_FLIGHT_COUNT, Lanes, Sends
 from .run import Feed
 from .words import KEY_LENGTH_MAX, SAFE, short_word
@@ -19,7 +19,5 @@ __all__ = [
     "Lanes",
     "Sends",
     "check_group",
-    "queue_named",
-    "queue_text",
     "short_word",
 ]

@@ -1,20 +1,9 @@
-"""Queues by their names in files, and what must hold before a group's offsets are written."""
+"""What must hold before a group's offsets are written."""
 
 from __future__ import annotations
 
 from mqtrail.client import Admin
-from mqtrail.wire import MessageQueue, MQError
-
-
-def queue_text(queue: MessageQueue) -> str:
-    """Return broker/queue."""
-    return f"{queue.broker_name}/{queue.queue_id}"
-
-
-def queue_named(topic: str, text: str) -> MessageQueue:
-    """Return the queue of broker/queue. ValueError."""
-    broker, _, number = text.rpartition("/")
-    return MessageQueue(topic, broker, int(number))
+from mqtrail.wire import MQError
 
 
 async def check_group(admin: Admin, group: str, error: type[MQError]) -> None:

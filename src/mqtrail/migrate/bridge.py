@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from mqtrail.client import Admin, Producer, ProducerConfig
 from mqtrail.clock import now_ms
-from mqtrail.feed import Feed, Lanes, queue_text
+from mqtrail.feed import Feed, Lanes
 from mqtrail.net import Log
 from mqtrail.wire import MessageQueue
 
@@ -137,7 +137,7 @@ class Bridge(Feed):
         self, kafka: KafkaTopic, partitions: list[int], cluster: str
     ) -> tuple[BridgeState, OffsetMap]:
         config = self.config
-        names = [queue_text(queue) for queue in self._queues]
+        names = [queue.place for queue in self._queues]
         state, offsets = read_bridge(config.folder), read_map(config.folder / MAP)
         if state is not None:
             if offsets is None:
@@ -189,10 +189,10 @@ class Bridge(Feed):
         ends = offsets.queue_ends()
         async with Admin(self._namesrv, config=self._producer_config.instance) as admin:
             for queue in self._queues:
-                end, known = await admin.max_offset(queue), ends.get(queue_text(queue), 0)
+                end, known = await admin.max_offset(queue), ends.get(queue.place, 0)
                 if end < known:
                     raise MigrateError(
-                        f"found the end {end} of queue {queue_text(queue)} of topic {queue.topic!r}, expected {known} "
+                        f"found the end {end} of queue {queue.place} of topic {queue.topic!r}, expected {known} "
                         "or more, which the bridge has sent: the topic was created again, or the broker lost messages: "
                         "begin again with an empty topic and a new --folder"
                     )
@@ -204,7 +204,7 @@ class Bridge(Feed):
             for queue in self._queues:
                 if end := await admin.max_offset(queue):
                     raise MigrateError(
-                        f"found {end} messages in queue {queue_text(queue)} of topic {queue.topic!r}, expected an "
+                        f"found {end} messages in queue {queue.place} of topic {queue.topic!r}, expected an "
                         "empty topic, since this folder has no state and records may be there already: pass the "
                         "--folder of the bridge that sent them, or --into-used-topic if others did"
                     )
@@ -332,9 +332,7 @@ class Bridge(Feed):
         state.event_ms = record.timestamp_ms
         kind = "value" if record.value else "tombstone" if record.value is None else "empty"
         state.counts[kind] = state.counts.get(kind, 0) + 1
-        self._moved[record.partition, queue_text(unit.queue)] = MapEntry(
-            record.offset, queue_offset, record.timestamp_ms
-        )
+        self._moved[record.partition, unit.queue.place] = MapEntry(record.offset, queue_offset, record.timestamp_ms)
 
     def _save(self) -> None:
         if self._state is None:

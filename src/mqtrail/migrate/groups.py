@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mqtrail.client import Admin
 from mqtrail.clock import now_ms
-from mqtrail.feed import check_group, queue_named, queue_text
+from mqtrail.feed import check_group
 from mqtrail.wire import MessageQueue
 
 from .kafka import KafkaConfig, KafkaTopic
@@ -114,7 +114,7 @@ async def move_group(
     )
     if is_applied:
         await check_group(admin, target_group, MigrateError)
-    queues = [queue_named(state.target, name) for name in state.queues]
+    queues = [MessageQueue.at(state.target, name) for name in state.queues]
     written = _written(group_file(folder, target_group))
     moves = await _moves(admin, target_group, queues, offsets, committed, written, may_rewind)
     if is_applied:
@@ -159,7 +159,7 @@ async def _moves(
 ) -> list[GroupPlace]:
     bridged = {queue for _, queue in offsets.entries}
     moves = []
-    for queue, placed in zip(queues, translated(offsets, committed, map(queue_text, queues)), strict=True):
+    for queue, placed in zip(queues, translated(offsets, committed, [queue.place for queue in queues]), strict=True):
         first, end = await admin.min_offset(queue), await admin.max_offset(queue)
         before = await admin.consumer_offset(group, queue)
         after, reason, expired = placed.offset, placed.reason, 0
@@ -188,9 +188,9 @@ async def _moves(
 
 
 async def _write(admin: Admin, group: str, moves: list[GroupPlace], topic: str) -> list[GroupPlace]:
-    wanted = {queue_named(topic, one.queue): one.after for one in moves if not one.is_kept}
+    wanted = {MessageQueue.at(topic, one.queue): one.after for one in moves if not one.is_kept}
     _, failures = await admin.set_offsets(group, wanted)
-    errors = {queue_text(queue): str(error) for queue, error in failures.items()}
+    errors = {queue.place: str(error) for queue, error in failures.items()}
     done = []
     for one in moves:
         if one.queue in errors:

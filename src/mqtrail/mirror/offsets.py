@@ -14,7 +14,7 @@ from typing import Final
 
 from mqtrail.client import Admin, MessageQueue
 from mqtrail.clock import now_ms
-from mqtrail.feed import check_group, queue_named, queue_text
+from mqtrail.feed import check_group
 
 from .model import MirrorError, origin_of
 from .run import source_text
@@ -138,9 +138,9 @@ async def _committed(source: Admin, group: str, topic: str) -> dict[str, int]:
 
 
 async def _written(found: MirroredGroup, target: Admin) -> MirroredGroup:
-    offsets = {queue_named(found.topic, one.queue): one.after for one in found.queues if not one.is_kept}
+    offsets = {MessageQueue.at(found.topic, one.queue): one.after for one in found.queues if not one.is_kept}
     _, failures = await target.set_offsets(found.target_group, offsets)
-    errors = {queue_text(queue): str(error) for queue, error in failures.items()}
+    errors = {queue.place: str(error) for queue, error in failures.items()}
     queues = [replace(one, error=errors.get(one.queue, one.error)) for one in found.queues]
     return replace(found, queues=queues, is_applied=True)
 
@@ -162,9 +162,7 @@ class _Topic:
         places = []
         for queue in await self.target.queues(self.topic):
             of_it = [
-                name
-                for name in sources
-                if self.topic in self.state.keyed or self.state.pairs[name] == queue_text(queue)
+                name for name in sources if self.topic in self.state.keyed or self.state.pairs[name] == queue.place
             ]
             places.append(await self._place(queue, of_it, firsts))
         missing = sum(
@@ -195,7 +193,7 @@ class _Topic:
             at = self.committed.get(name)
             reason = f"{name}: {'no offset' if at is None else f'{at} is next'}"
         before = await self.target.consumer_offset(self.wanted.target_group, queue)
-        place = MirroredPlace(queue_text(queue), before, after, end, reason=reason)
+        place = MirroredPlace(queue.place, before, after, end, reason=reason)
         if before == after:
             return replace(place, reason=f"{reason}; the group is there", is_kept=True)
         if before is not None and before > after and not self.wanted.may_rewind:

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from mqtrail.client import Admin, InstanceConfig, Producer, ProducerConfig, by_hash
 from mqtrail.clock import now_ms
-from mqtrail.feed import Feed, Lanes, queue_named, queue_text
+from mqtrail.feed import Feed, Lanes
 from mqtrail.net import Log
 from mqtrail.wire import PROPERTY_SHARDING_KEY, Message, MessageExt, MessageQueue, place_text
 
@@ -186,7 +186,7 @@ class Mirror(Feed):
                 async for message in target.messages_of_queue(queue, max(0, end - TAIL_COUNT), end):
                     if origin_of(message.properties, self.config.source) is not None:
                         raise MirrorError(
-                            f"found copies from {self.config.source!r} in queue {queue_text(queue)} of topic "
+                            f"found copies from {self.config.source!r} in queue {queue.place} of topic "
                             f"{queue.topic!r} of the target, expected none, since {str(self.config.folder)!r} has no "
                             "state: pass the --folder of the mirror that sent them, or --copy-again to have messages "
                             "there twice"
@@ -198,14 +198,14 @@ class Mirror(Feed):
             known = state.targets.get(source_text(queue), 0)
             if end < known:
                 raise MirrorError(
-                    f"found the end {end} of queue {queue_text(queue)} of topic {queue.topic!r} of the target, "
+                    f"found the end {end} of queue {queue.place} of topic {queue.topic!r} of the target, "
                     f"expected {known} or more, which the mirror has sent: the topic was created again, or the "
                     "broker lost messages: begin again with an empty topic and a new --folder"
                 )
 
     def _check_queues(self, state: MirrorState, topic: str) -> None:
         """Check that the target has the queues that the topic was spread over."""
-        names = [queue_text(queue) for queue in self._targets[topic]]
+        names = [queue.place for queue in self._targets[topic]]
         known = state.queues.get(topic)
         missing = [name for name in known or () if name not in names]
         if missing and not self.config.takes_new_queues:
@@ -268,9 +268,9 @@ class Mirror(Feed):
             state.keyed = sorted({*state.keyed, topic})
         for at, name in enumerate(names):
             pair = state.pairs.setdefault(name, targets[at % len(targets)])
-            self._pairs[name] = queue_named(topic, pair)
+            self._pairs[name] = MessageQueue.at(topic, pair)
         if topic in state.keyed:
-            self._spread[topic] = [queue_named(topic, one) for one in targets]
+            self._spread[topic] = [MessageQueue.at(topic, one) for one in targets]
 
     async def _start_of(self, source: MirrorSource, queue: MessageQueue, first: int, end: int) -> int:
         """Return where a queue of a new topic begins. ClusterAway, MirrorError."""
@@ -461,7 +461,7 @@ async def name_of(admin: Admin, option: str) -> str:
 
 def source_text(queue: MessageQueue) -> str:
     """Return TOPIC@BROKER/QUEUE."""
-    return f"{queue.topic}@{queue_text(queue)}"
+    return f"{queue.topic}@{queue.place}"
 
 
 def _topic_of(text: str) -> str:
@@ -470,7 +470,7 @@ def _topic_of(text: str) -> str:
 
 def _queue_of(text: str) -> MessageQueue:
     topic, _, name = text.partition("@")
-    return queue_named(topic, name)
+    return MessageQueue.at(topic, name)
 
 
 def _remedy(unit: Passed) -> str:
