@@ -174,6 +174,7 @@ def context(rows: Rows, as_of_ms: int, relations: tuple[str, ...] = RELATIONS) -
         connection.register(relation.name, arrow_rows(relation, rows.get(relation.name, ())))
     connection.register("folds", arrow_rows(trail.GROUP_FOLDS, ()))
     connection.execute("CREATE VIEW traced_groups AS SELECT cluster, group_name FROM folds")
+    connection.execute("CREATE VIEW handed_clients AS SELECT cluster, group_name, name AS client_id FROM folds")
     own = topic_groups_stage(as_of_ms, SETTINGS)
     stages = [trail.client_records_stage(), *context_stages(as_of_ms, SETTINGS), own]
     run_stages(connection, stages, also_read=relations)

@@ -134,6 +134,7 @@ def _could_be_ours(entry: Path) -> bool:
     return entry.is_dir() and (
         entry.name in ("namesrv", "lake", "tls")
         or any((entry / part).is_dir() for part in ("commitlog", "config", "conf"))
+        or any(entry.glob("dledger-*"))
     )
 
 
