@@ -18,7 +18,7 @@ import pytest
 import trustme
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
-from mqtrail.gateway import DoorConfig, Gate, GateRules, mail, read_rules
+from mqtrail.gateway import DoorConfig, Gate, GateRules, mail, mail_server, read_rules
 from mqtrail.gateway.gate import GroupRule, TopicRule
 from mqtrail.gateway.mail import Mail, Mailer, MailRule, deliver
 from mqtrail.gateway.pmq import Members, PmqBroker, PmqInterface
@@ -134,8 +134,9 @@ async def test_a_mail_by_tls_from_the_start(tmp_path: Path) -> None:
         (b"220 ok\r\n250 ok\r\n", "STARTTLS extension not supported"),
     ],
 )
-async def test_mail_servers_that_make_no_sense(replies: bytes, expected: str) -> None:
+async def test_mail_servers_that_make_no_sense(replies: bytes, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One error each, with what was found."""
+    monkeypatch.setattr(mail_server, "SILENCE_S", 0.2)  # some do not answer QUIT
     talker = Talker(replies)
     async with await asyncio.start_server(talker, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]

@@ -93,7 +93,7 @@ def test_views_of_all_tables(lake: Lake) -> None:
 COMPARED = ("cluster", "msg_id", "group_name", "state", "codes", "reasons")
 
 
-@pytest.mark.parametrize(("first", "step"), [pytest.param(1, 6, marks=pytest.mark.slow), (0, 30)])
+@pytest.mark.parametrize(("first", "step"), [pytest.param(1, 6, marks=pytest.mark.slow), (0, 60)])
 def test_judged_from_the_lake_alone(lake: Lake, first: int, step: int, thorough: bool) -> None:
     """A message judged again from the lake's silver gets the verdict in gold, also for batches. step: of histories."""
     connection = connect()

@@ -44,6 +44,7 @@ def mqtrail(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     return commands(capsys)
 
 
+@pytest.mark.slow
 def test_commands(mqtrail: Command, east: Embedded, west: Embedded) -> None:
     """A run to the end, its status, and a group that moves."""
     create(east, "orders")

@@ -25,6 +25,8 @@ from tests.waiting import until
 
 from .helpers import pull_once, read_all, send_command
 
+pytestmark = pytest.mark.slow
+
 NAME = "broker-a"
 MEMBERS = ("n0", "n1", "n2")
 TOPIC = "TestTopic"
