@@ -24,7 +24,6 @@ from mqtrail.trail.context import context_stages, topic_groups_stage
 RELATIONS = (
     "topic_groups",
     "offsets_at",
-    "offset_samples",
     "client_samples",
     "group_clients",
     "live_clients",
@@ -32,8 +31,8 @@ RELATIONS = (
     "filter_runs",
     "scanned_topics",
 )
-WHOLE = ("whole_samples", "sample_gaps")
-"""Relations that full samples lack: when the groups of a broker were known."""
+WHOLE = ("whole_samples", "sample_gaps", "offset_samples")
+"""Relations of what full samples do not tell: when a broker answered, also if it had no groups or no offsets."""
 SETTINGS = trail.Settings(trace_delay_ms=25)
 RETENTION_MS = 10**9
 BROKERS = ("a", "b")
