@@ -474,8 +474,7 @@ class World:
                 self.minimums[queue] = self.chance.choice((0, len(log) // 2, len(log)))
                 for copy in log[: self.minimums[queue]]:
                     for group in self.groups:
-                        if group.offsets.get(queue, 0) <= copy.offset:
-                            copy.msg.expired.add(group.name)
+                        copy.msg.expired.add(group.name)
 
     # -- events
 

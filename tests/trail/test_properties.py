@@ -169,7 +169,6 @@ def test_dead_letters_name_their_cause(judged: duckdb.DuckDBPyConnection) -> Non
         "dead, attempts exhausted": "ATTEMPTS_EXHAUSTED",
         "dead, ordered give-up": "ORDERED_GIVE_UP",
         "dead, put back, failed and dead again": "",
-        "namespace, dead": "",
     }
 
 
