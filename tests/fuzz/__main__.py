@@ -23,7 +23,7 @@ from mqtrail.wire.sql92.expressions import _compile
 from mqtrail.wire.sql92.grammar import _parser
 
 from .all_targets import ALL_TARGETS
-from .limits import TRIES, Bug, SlowBug
+from .limits import TRIES, Bug, Meter, SlowBug
 from .targets import Target
 
 STROKE = 200  # frames between two checks of the clock
@@ -56,8 +56,8 @@ def fuzz(kinds: list[type[Target]], seed: int, seconds: float, count: int | None
             return done
         lives += 1
         if lives == WARM * len(kinds):
-            warm = resident()
-        if warm and resident() > warm + GROWTH_MAX:
+            warm = resident() - Meter.lost_size
+        if warm and resident() > warm + GROWTH_MAX + Meter.lost_size:
             raise Bug(f"memory grew from {warm >> 20} to {resident() >> 20} MiB in {done} frames, seed {seed}")
     return done
 

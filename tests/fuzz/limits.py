@@ -7,6 +7,7 @@ as a loop takes longer at that moment. Memory is measured without a garbage coll
 """
 
 import signal
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -34,6 +35,8 @@ LARGE_SIZE: Final = 96 << 10
 """Bytes from which on every second frame's memory is measured: small ones can hide in REFUSED_SIZE."""
 MEASURED: Final = 0.03
 """Share of smaller frames whose memory is measured, which is slow."""
+LOST_SIZE: Final = 0 if sys.version_info >= (3, 12, 5) else 4 << 10
+"""Bytes that CPython may lose at each stop of tracemalloc: its tracebacks, 2 to 4 KiB here (python/cpython#121390)."""
 
 
 class Bug(Exception):
@@ -56,7 +59,10 @@ signal.signal(signal.SIGVTALRM, _too_slow)
 
 
 class Meter:
-    """Measures turns. longest_s: of all turns, for reports."""
+    """Measures turns. longest_s: of all turns, for reports. lost_size: bytes that this process may have lost so far by
+    measuring memory."""
+
+    lost_size = 0
 
     def __init__(self, turn_s_per_byte: float = 0.0, peak_size: int = PEAK_SIZE) -> None:
         """turn_s_per_byte: for readers without slices, whose time is proportional to the size."""
@@ -99,6 +105,7 @@ class Meter:
             self.kept_size, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
+            Meter.lost_size += LOST_SIZE
             self._is_memory = False
 
 
