@@ -88,6 +88,19 @@ def test_limit_holds_for_all_runs_of_a_ledger(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_limit_holds_for_suites_that_run_at_once(tmp_path: Path) -> None:
+    """Flaky tests that another suite lists meanwhile are kept, and count."""
+    suite = tmp_path / "suite"
+    ledger = suite.with_suffix(".flaky")
+    others = "".join(f"test_other.py::test_{n}\n" for n in range(FLAKY_MAX))
+    test = f"{FLAKY.format(name='once')}    Path({str(ledger)!r}).write_text({others!r})\n"  # by the run alone
+    status, output = rerun(suite, {"a": test})
+    assert status == 1, output
+    assert len(flaky_tests(suite)) == FLAKY_MAX + 1
+    assert f"FAILED: {FLAKY_MAX + 1} flaky tests in this CI run" in output
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_crash_is_a_failure(tmp_path: Path, workers: str) -> None:
     """A dead process is never flaky, even if its test would pass the second time and the status is 0."""
