@@ -1,6 +1,9 @@
 """From facts to verdicts: the state of each group, its additional codes, and the records that it lacks.
 
-    group_facts × messages × context → group_evidence → group_states → loss_hits → group_verdicts
+    group_facts × messages → read_places × context → place_states (the place at which a group reads a message)
+    group_facts × messages × place_states → group_evidence → group_states → loss_hits → group_verdicts
+
+All joins of a query hold memory until its end, about 8 MB each, however few rows there are. So place_states is a table.
 
 The order of the branches in `_states` is the definition: the first condition that holds gives the state.
 """
@@ -21,14 +24,16 @@ from .unread import IS_REMOVED, NO_END, UNREAD_COLUMNS, unread_hits_stage, unrea
 
 
 def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
-    """unread_hits, overtakings, pops_known, dead_letters, group_evidence, group_states, loss_hits, send_splits,
-    group_verdicts."""
+    """unread_hits, overtakings, pops_known, dead_letters, read_places, place_states, group_evidence, group_states,
+    loss_hits, send_splits, group_verdicts."""
     return [
         unread_hits_stage(),
         Stage("overtakings", "SELECT * FROM overtaken", ("overtaken",)),
         pops_known_stage(),
         Stage("dead_letters", _DEAD_LETTERS, ("group_copies",)),
-        Stage("group_evidence", _EVIDENCE, (*_OF_MESSAGES, *_OF_GROUPS)),
+        Stage("read_places", _READ_PLACES, ("group_facts", "messages", "group_places")),
+        Stage("place_states", _PLACE_STATES, ("read_places", "filters", *_OF_GROUPS), is_table=True),
+        Stage("group_evidence", _EVIDENCE, ("group_facts", "messages", "place_states", *_OF_MESSAGES)),
         Stage("group_states", _states(as_of_ms, settings), ("group_evidence",)),
         Stage("loss_hits", _loss_hits(as_of_ms, settings), ("group_states", "group_losses")),
         *split_stages(),
@@ -55,9 +60,7 @@ def group_losses_stage() -> Stage:
     )
 
 
-_OF_MESSAGES = (
-    "group_facts", "messages", "group_places", "filters", "unread_hits", "overtakings", "pops_known", "dead_letters",
-)  # fmt: skip
+_OF_MESSAGES = ("unread_hits", "overtakings", "pops_known", "dead_letters")
 _OF_GROUPS = (
     "topic_groups", "group_orders", "offsets_at", "group_clients", "offset_samples", "live_clients", "hung_limits",
     "group_limits", "traced_groups",
@@ -119,11 +122,62 @@ _OPEN_MS = f"""CASE WHEN g.open_start_ms IS NOT NULL
 """SQL: when the last hand-over without an end began. The clock of its client can be wrong, so brokers' clocks bound it:
 it is after its copy was stored, and before its record was."""
 
+_READ_PLACES = f"""
+SELECT g.cluster AS cluster, g.msg_id AS msg_id, g.group_name AS group_name, {_TOPIC} AS message_topic,
+  {_VISIBLE_MS} AS visible_ms, {_BROKER} AS broker_name, {_QUEUE} AS queue_id, {_OFFSET} AS queue_offset,
+  {_SENT} AS sent_count, greatest({_OFFERED}, {_SENT}) + g.put_back_retries AS offered_count,
+  retry_place_times, retry_place_ms, retry_broker, retry_queue, retry_offset, retry_pop,
+  last_outcome, open_client, open_host, {_OPEN_MS} AS open_ms
+FROM (SELECT *, {number_at("retry_place", 1)} AS retry_place_times, {number_at("retry_place", 2)} AS retry_place_ms,
+    coalesce({part("retry_place", 3)}, '') AS retry_broker, {number_at("retry_place", 4)} AS retry_queue,
+    {number_at("retry_place", 5)} AS retry_offset, {part("retry_place", 6)} AS retry_pop,
+    coalesce({part("last_hand_over", 2)}, '') AS last_outcome,
+    coalesce({number_at("last_open", 2)}, last_ms) AS open_start_ms,
+    nullif({number_at("last_open", 1)}, 0) AS open_seen_ms,
+    coalesce({part("last_open", 3)}, {part("last_hand_over", 4)}, '') AS open_client,
+    coalesce({part("last_open", 4)}, {part("last_hand_over", 5)}, '') AS open_host
+  FROM group_facts) g
+JOIN messages m ON g.cluster = m.cluster AND g.msg_id = m.msg_id
+LEFT JOIN group_places e ON g.cluster = e.cluster AND g.msg_id = e.msg_id AND g.group_name = e.group_name"""
+
+_PLACE_STATES = f"""
+SELECT w.*, coalesce(t.message_model, '') AS sampled_model, coalesce(t.consume_type, '') AS consume_type,
+  CASE WHEN coalesce(t.message_model, '') <> '' THEN 1 ELSE 0 END AS is_reader,
+  coalesce(q.consume_order, '') AS consume_order,
+  o.now_ms AS now_ms, o.now_offset AS now_offset, o.then_ms AS then_ms,
+  CASE WHEN o.now_offset > w.queue_offset THEN 1 ELSE 0 END AS passed_now,
+  CASE WHEN o.then_offset > w.queue_offset AND o.now_offset > w.queue_offset THEN 1 ELSE 0 END AS passed_then,
+  r.now_ms AS retry_now_ms, r.then_ms AS retry_then_ms,
+  CASE WHEN r.now_offset > w.retry_offset THEN 1 ELSE 0 END AS retry_passed_now,
+  CASE WHEN r.then_offset > w.retry_offset AND r.now_offset > w.retry_offset THEN 1 ELSE 0 END AS retry_passed_then,
+  c.live_count AS live_count, c.clients_sampled_ms AS clients_sampled_ms, s.offsets_sampled_ms AS offsets_sampled_ms,
+  coalesce(l.live, 0) AS holder_lives, coalesce(f.excluded, 0) AS excluded, coalesce(f.filter_why, '') AS filter_why,
+  f.filter_from_ms AS filter_from_ms, f.filter_to_ms AS filter_to_ms, coalesce(f.judged_by, '') AS judged_by,
+  h.hung_ms AS group_hung_ms, a.handed_times_max AS handed_times_max,
+  CASE WHEN k.group_name IS NULL THEN 0 ELSE 1 END AS is_traced
+FROM read_places w
+LEFT JOIN topic_groups t ON w.cluster = t.cluster AND w.message_topic = t.topic AND w.group_name = t.group_name
+LEFT JOIN offsets_at o ON w.cluster = o.cluster AND w.group_name = o.group_name AND w.message_topic = o.topic
+  AND w.broker_name = o.broker_name AND w.queue_id = o.queue_id
+LEFT JOIN offsets_at r ON w.cluster = r.cluster AND w.group_name = r.group_name
+  AND r.topic = {retry_topic("w.group_name", "w.retry_pop", "w.message_topic")}
+  AND w.retry_broker = r.broker_name AND w.retry_queue = r.queue_id
+LEFT JOIN group_orders q ON w.cluster = q.cluster AND w.group_name = q.group_name
+LEFT JOIN group_clients c ON w.cluster = c.cluster AND w.group_name = c.group_name
+LEFT JOIN offset_samples s ON w.cluster = s.cluster AND w.broker_name = s.broker_name
+LEFT JOIN live_clients l ON w.cluster = l.cluster AND w.group_name = l.group_name
+  AND l.client = CASE WHEN w.open_client <> '' THEN w.open_client ELSE 'ip:' || {ip("w.open_host")} END
+LEFT JOIN filters f ON w.cluster = f.cluster AND w.msg_id = f.msg_id AND w.group_name = f.group_name
+  AND w.message_topic = f.topic
+LEFT JOIN hung_limits h ON w.cluster = h.cluster AND w.group_name = h.group_name
+LEFT JOIN group_limits a ON w.cluster = a.cluster AND w.group_name = a.group_name
+LEFT JOIN traced_groups k ON w.cluster = k.cluster AND w.group_name = k.group_name"""
+
 # The attempts after which groups gave up a message, with the first and the last of these groups.
 _DEAD_LETTERS = """
 SELECT cluster, msg_id, dead_times, min(group_name) AS first_group, max(group_name) AS last_group
 FROM group_copies WHERE dead_times > 0 GROUP BY cluster, msg_id, dead_times"""
-_OF_DEAD_LETTER = """coalesce(t.message_model, '') = ''
+_OF_DEAD_LETTER = """w.is_reader = 0
         AND (d.first_group <> g.group_name OR d.last_group <> g.group_name)
         AND coalesce(g.retry_times_min > g.times_min, true)"""
 """SQL: whether a group got the message from the dead-letter topic of another one, whose attempts it has."""
@@ -137,68 +191,22 @@ FROM (
     CASE WHEN consume_type = '' AND reported_count > 0 AND sure_count = 0 AND reported_cost = 0 AND passed_now = 0
       AND now_ms >= last_end_ms + {LITE_AFTER_MS} THEN 1 ELSE 0 END AS maybe_lite
   FROM (
-    SELECT g.*, m.publish_hour AS publish_hour, {_TOPIC} AS message_topic, m.send_start_ms AS send_start_ms,
-      m.acked_ms AS acked_ms, m.stored_ms AS stored_ms, {_VISIBLE_MS} AS visible_ms, m.born_ms AS born_ms,
-      {_BROKER} AS broker_name, {_QUEUE} AS queue_id, {_OFFSET} AS queue_offset,
+    SELECT g.*, w.* EXCLUDE (cluster, msg_id, group_name, sampled_model), m.publish_hour AS publish_hour,
+      m.send_start_ms AS send_start_ms, m.acked_ms AS acked_ms, m.stored_ms AS stored_ms, m.born_ms AS born_ms,
       m.waits AS waits, m.due_ms AS due_ms, m.scanned AS scanned,
       CASE WHEN {UNDECIDED} THEN 1 ELSE 0 END AS undecided, m.item_count AS sent_items,
-      m.copy_count AS copy_count, greatest(m.acked, m.degraded) AS acked,
-      m.trace_off AS trace_off, {_SENT} AS sent_count,
+      m.copy_count AS copy_count, greatest(m.acked, m.degraded) AS acked, m.trace_off AS trace_off,
       m.put_back_count + g.put_back_retries AS put_back_count,
-      greatest({_OFFERED}, {_SENT}) + g.put_back_retries AS offered_count,
-      CASE WHEN m.stored_ms IS NOT NULL THEN {_SENT} END AS sent_max,
+      CASE WHEN m.stored_ms IS NOT NULL THEN w.sent_count END AS sent_max,
       CASE WHEN m.stored_ms IS NOT NULL OR (m.has_send = 1 AND m.item_count = 1) THEN 1 ELSE 0 END AS is_single,
-      CASE WHEN coalesce(t.message_model, '') <> '' THEN t.message_model WHEN g.copy_times > 0 OR g.times_max > 0
+      CASE WHEN w.is_reader = 1 THEN w.sampled_model WHEN g.copy_times > 0 OR g.times_max > 0
         OR p.pop_ms IS NOT NULL THEN 'CLUSTERING' ELSE '' END AS message_model,
-      coalesce(t.consume_type, '') AS consume_type, coalesce(q.consume_order, '') AS consume_order,
       CASE WHEN {_OF_DEAD_LETTER} THEN g.times_min ELSE 0 END AS base_times,
-      CASE WHEN coalesce(t.message_model, '') <> '' THEN 1 ELSE 0 END AS is_reader,
-      o.now_ms AS now_ms, o.now_offset AS now_offset, o.then_ms AS then_ms,
-      CASE WHEN o.now_offset > {_OFFSET} THEN 1 ELSE 0 END AS passed_now,
-      CASE WHEN o.then_offset > {_OFFSET} AND o.now_offset > {_OFFSET} THEN 1 ELSE 0 END AS passed_then,
-      r.now_ms AS retry_now_ms, r.then_ms AS retry_then_ms,
-      CASE WHEN r.now_offset > g.retry_offset THEN 1 ELSE 0 END AS retry_passed_now,
-      CASE WHEN r.then_offset > g.retry_offset AND r.now_offset > g.retry_offset THEN 1 ELSE 0 END AS retry_passed_then,
-      {_OPEN_MS} AS open_ms,
-      c.live_count AS live_count, c.clients_sampled_ms AS clients_sampled_ms, s.offsets_sampled_ms AS
-          offsets_sampled_ms,
-      coalesce(l.live, 0) AS holder_lives, coalesce(f.excluded, 0) AS excluded,
-      coalesce(f.filter_why, '') AS filter_why,
-      f.filter_from_ms AS filter_from_ms, f.filter_to_ms AS filter_to_ms,
-      coalesce(f.judged_by, '') AS judged_by, h.hung_ms AS group_hung_ms,
-      a.handed_times_max AS handed_times_max, CASE WHEN k.group_name IS NULL THEN 0 ELSE 1 END AS is_traced,
       coalesce(y.later_id, '') AS later_id, y.later_ms AS later_ms, {UNREAD_COLUMNS},
       {", ".join(f"p.{name} AS {name}" for name in POP_COLUMNS)}
-    FROM (SELECT *, {number_at("retry_place", 1)} AS retry_place_times,
-        {number_at("retry_place", 2)} AS retry_place_ms, coalesce({part("retry_place", 3)}, '') AS
-        retry_broker,
-        {number_at("retry_place", 4)} AS retry_queue, {number_at("retry_place", 5)} AS retry_offset,
-        {part("retry_place", 6)} AS retry_pop,
-        coalesce({part("last_hand_over", 2)}, '') AS last_outcome,
-        coalesce({number_at("last_open", 2)}, last_ms) AS open_start_ms, nullif({number_at("last_open", 1)}, 0) AS
-            open_seen_ms,
-        coalesce({part("last_open", 3)}, {part("last_hand_over", 4)}, '') AS open_client,
-        coalesce({part("last_open", 4)}, {part("last_hand_over", 5)}, '') AS open_host
-      FROM group_facts) g
+    FROM group_facts g
     JOIN messages m ON g.cluster = m.cluster AND g.msg_id = m.msg_id
-    LEFT JOIN group_places e ON g.cluster = e.cluster AND g.msg_id = e.msg_id AND g.group_name = e.group_name
-    LEFT JOIN topic_groups t ON m.cluster = t.cluster AND {_TOPIC} = t.topic AND g.group_name = t.group_name
-    LEFT JOIN offsets_at o ON m.cluster = o.cluster AND g.group_name = o.group_name AND {_TOPIC} = o.topic
-      AND {_BROKER} = o.broker_name AND {_QUEUE} = o.queue_id
-    LEFT JOIN offsets_at r ON g.cluster = r.cluster AND g.group_name = r.group_name
-      AND r.topic = {retry_topic("g.group_name", "g.retry_pop", _TOPIC)}
-      AND g.retry_broker = r.broker_name AND g.retry_queue = r.queue_id
-    LEFT JOIN group_orders q ON g.cluster = q.cluster AND g.group_name = q.group_name
-    LEFT JOIN group_clients c ON g.cluster = c.cluster AND g.group_name = c.group_name
-    LEFT JOIN offset_samples s ON g.cluster = s.cluster AND {_BROKER} = s.broker_name
-    LEFT JOIN live_clients l ON g.cluster = l.cluster AND g.group_name = l.group_name AND l.client = CASE
-      WHEN g.open_client <> '' THEN g.open_client
-      ELSE 'ip:' || {ip("g.open_host")} END
-    LEFT JOIN filters f ON g.cluster = f.cluster AND g.msg_id = f.msg_id AND g.group_name = f.group_name
-      AND {_TOPIC} = f.topic
-    LEFT JOIN hung_limits h ON g.cluster = h.cluster AND g.group_name = h.group_name
-    LEFT JOIN group_limits a ON g.cluster = a.cluster AND g.group_name = a.group_name
-    LEFT JOIN traced_groups k ON g.cluster = k.cluster AND g.group_name = k.group_name
+    JOIN place_states w ON g.cluster = w.cluster AND g.msg_id = w.msg_id AND g.group_name = w.group_name
     LEFT JOIN unread_hits u ON g.cluster = u.cluster AND g.msg_id = u.msg_id AND g.group_name = u.group_name
     LEFT JOIN pops_known p ON g.cluster = p.cluster AND g.msg_id = p.msg_id AND g.group_name = p.group_name
     LEFT JOIN dead_letters d ON g.cluster = d.cluster AND g.msg_id = d.msg_id AND g.times_min = d.dead_times
