@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from .broadcasts import REASON as BROADCAST_REASON
 from .context import IN_ORDER
 from .ends import TX_STATE, TX_TOPICS
-from .evidence import CLIENT_VANISHED, RANGE_NOT_READ
+from .evidence import CLIENT_NOT_TRACED, CLIENT_VANISHED, RANGE_NOT_READ
 from .judgement import NEVER_HANDED, NOT_ENDED, REDELIVERY_MS_MIN
 from .kinds import quoted
 from .messages import has_code
@@ -399,7 +399,11 @@ def _of_sources() -> list[Cause]:
 
 
 def _of_offsets() -> list[Cause]:
-    """Changed first offsets, which decide for which messages a group is judged; and offsets that were set back."""
+    """Changed first offsets, which decide for which messages a group is judged; and offsets that were set back.
+
+    The first one that is known decides for all earlier messages of the queue, if the group can have read them
+    (`reads_back`).
+    """
     at_place = " AND ".join(f"t.{name} = c.{name}" for name in _QUEUE)
     back = " OR ".join(f"n_{at}_offset < o_{at}_offset" for at in ("now", "then"))
     first = [f"coalesce(c.{side}_first_offset, {_NEVER_MS})" for side in ("n", "o")]
@@ -409,9 +413,13 @@ def _of_offsets() -> list[Cause]:
     return [
         Cause(
             "first_offsets",
-            _both("offsets_at", ("group_name", *_QUEUE), ("first_offset",), _differs("first_offset")),
+            f"""SELECT c.*, g.known_ms AS back_from_ms
+            FROM ({_both("offsets_at", ("group_name", *_QUEUE), ("first_offset",), _differs("first_offset"))}) c
+            LEFT JOIN topic_groups g ON c.cluster = g.cluster AND c.topic = g.topic AND c.group_name = g.group_name
+              AND g.reads_back = 1 AND (c.n_first_offset IS NULL OR c.o_first_offset IS NULL)""",
             f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_first_offsets c ON {at_place}
-              WHERE t.queue_offset >= least({", ".join(first)}) AND t.queue_offset < greatest({", ".join(first)})""",
+              WHERE t.queue_offset >= least({", ".join(first)}) AND t.queue_offset < greatest({", ".join(first)})
+                OR {_OFFERED_FROM} < c.back_from_ms""",
             TRAJECTORIES,
         ),
         Cause(
@@ -450,7 +458,7 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
             "group_losses",
             changed("group_losses", f"{columns}, group_name"),
             f"""SELECT {_found("f")} FROM (
-              SELECT {_found("v")}, v.reasons, c.from_ms, c.reason,
+              SELECT {_found("v")}, v.reasons, v.delivery_count, c.from_ms, c.reason,
                 max(v.as_of_ms) OVER (PARTITION BY v.cluster, v.msg_id, v.group_name) AS latest_ms
               FROM {VERDICTS} v JOIN (SELECT cluster, group_name, reason, min(from_ms) AS from_ms, max(to_ms) AS to_ms
                 FROM changed_group_losses
@@ -460,7 +468,7 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
               WHERE v.state IN {(*NOT_ENDED, *NEVER_HANDED)} OR v.state = 'UNKNOWN' AND ({unbounded})
                 OR (v.is_open = 1 OR v.reasons LIKE '%NOT_TRACED%')
                   AND coalesce(c.from_ms <= greatest(v.visible_ms, v.last_delivered_ms) + {margin}, true)) f
-            WHERE f.reason <> '{CLIENT_VANISHED}'
+            WHERE f.reason NOT IN ({quoted(_POSSIBLE)}) OR f.delivery_count > 0
               OR f.as_of_ms = f.latest_ms AND coalesce(f.from_ms <= {_NAMED_FROM_MS}, true)""",
             VERDICTS,
             by_time=True,
@@ -487,8 +495,10 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
     ]  # fmt: skip
 
 
-_NAMED_FROM_MS = f"try_cast(regexp_extract(f.reasons, '{CLIENT_VANISHED}\\(from_ms=(\\d+)', 1) AS bigint)"
-"""SQL: the begin of the time in which a client vanished, if that is a reason. A later one changes nothing."""
+_POSSIBLE = (CLIENT_VANISHED, CLIENT_NOT_TRACED)
+_NAMED_FROM_MS = f"try_cast(regexp_extract(f.reasons, '({'|'.join(_POSSIBLE)})\\(from_ms=(\\d+)', 2) AS bigint)"
+"""SQL: the begin of a loss that is only possible, if that is a reason. A later one changes nothing, unless
+the named one is of a second hand-over."""
 _LOSS_SINCE = (
     "END_MAY_BE_LOST",
     "REMOVED_UNREAD",
