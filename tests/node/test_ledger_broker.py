@@ -15,9 +15,8 @@ from mqtrail.net import ConnectionPool, NetError
 from mqtrail.node import LedgerNode, NodeConfig
 from mqtrail.node.ledger_broker import LedgerBroker
 from mqtrail.node.namesrv_node import NameServerNode
-from mqtrail.raft import parse_peers
 from mqtrail.raft.dledger import LedgerCommand, LedgerConfig
-from mqtrail.store import CommitLogConfig
+from mqtrail.store import CommitLogConfig, StoreFull
 from mqtrail.store.dledger import LedgerStore
 from mqtrail.wire import InvalidParameter, RemotingCommand, ResponseCode, TopicRouteData, decode_records
 from tests.ports import free_ports
@@ -234,6 +233,35 @@ async def test_a_deposed_leader_acknowledges_nothing_more(tmp_path: Path) -> Non
             assert (await waiting).code != ResponseCode.SUCCESS
 
 
+async def test_a_master_that_cannot_show_its_queues_steps_down(tmp_path: Path) -> None:
+    """Another one leads; with no space at any, nobody does, and a stop does not wait for it."""
+
+    def full() -> list[tuple[str, int]]:
+        raise StoreFull("found no space, expected some")
+
+    async with group(tmp_path, ledger_timeout_ms=60_000) as found:
+        first = await found.leader()
+        assert (await found.send(first, b"a")).code == ResponseCode.SUCCESS
+        await found.all_show([b"a"])
+        vars(found.store(first))["advance"] = full
+        waiting = asyncio.create_task(found.send(first, b"b"))
+        second = await found.leader(but=first)
+        assert (await found.send(second, b"c")).code == ResponseCode.SUCCESS
+        with suppress(NetError):
+            await waiting
+        del vars(found.store(first))["advance"]
+        await until(partial(found._has, first, 3))
+        for name in MEMBERS:
+            vars(found.store(name))["advance"] = full
+        await found.stop(second)
+        members = [one.member.member for one in found.brokers.values()]
+        before = [member._resigned_ms for member in members]
+        await until(lambda: [member._resigned_ms for member in members] != before)
+        async with asyncio.timeout(20):
+            for name in list(found.brokers):
+                await found.stop(name)
+
+
 async def test_held_pulls_and_delays_get_messages_when_they_are_committed(tmp_path: Path) -> None:
     """A pull that waits is answered, and a delayed message is delivered, although both looked before the commit."""
     async with group(tmp_path, message_delay_level="1s 2s") as found:
@@ -288,4 +316,3 @@ def test_settings_of_a_member_are_checked(tmp_path: Path) -> None:
             BrokerConfig(**(right | wrong))
     with pytest.raises(InvalidParameter, match="without a data folder"):
         LedgerBroker(NAME, None, NodeConfig(broker=BrokerConfig(**right)), lambda error: None)
-    assert parse_peers(peers) == {"n0": "h:1", "n1": "h:2", "n2": "h:3"}

@@ -109,6 +109,12 @@ class ApacheLikeMember(LedgerMember):
             self._could_vote.add(peer)
         super()._on_vote_reply(peer, request, reply, now_ms)
 
+    def _lead(self, now_ms: int) -> None:
+        """It compares at once, whether the others follow or not."""
+        super()._lead(now_ms)
+        for pushing in self._pushing.values():
+            pushing.follows = True
+
     def lost(self, member: str, now_ms: int) -> None:
         """It waits for heartbeats, whatever happens to the connection."""
 

@@ -83,7 +83,7 @@ CHANGED = ("a committed entry changed", "committed here", "acknowledged entries 
 PLANTED_LEDGERS = (
     PlantedLedger("vote twice", TwiceVotingMember, ("two leaders in term", *CHANGED)),
     PlantedLedger("no log check in a vote", BlindVotingMember, CHANGED),
-    PlantedLedger("commit by count of an old term", OldTermCountingMember, CHANGED, first_seed=30),
+    PlantedLedger("commit by count of an old term", OldTermCountingMember, CHANGED, first_seed=60),
     PlantedLedger("acknowledge before the flush", HastyMember, CHANGED),
     PlantedLedger("truncate below commit", CuttingMember, CHANGED),
     PlantedLedger("obey a late truncate", LateCuttingMember, CHANGED),

@@ -80,12 +80,14 @@ log = Log()
 
 @dataclass(frozen=True, slots=True)
 class GroupPart:
-    """The part of a broker in a group of controller mode. term: as master; None: it is a slave.
+    """What a broker needs to know of its group, in controller mode or DLedger mode.
 
-    cut_at: the physical offset from which on the log is cut off at the start; None: all of it stays. differs: called
-    with that offset when the master has something else from there on; the broker must then be started again.
-    in_sync_due: called on a master when other replicas are in sync than the controller knows. ledger: in a DLedger
-    group, the open store of the member and its disk, which stay open when the broker stops.
+    term, cut_at, differs, in_sync_due: in controller mode. term: as master; None: it is a slave. cut_at: the physical
+    offset from which on the log is cut off at the start; None: all of it stays. differs: called with that offset when
+    the master has something else from there on; the broker must then be started again. in_sync_due: called on a master
+    when other replicas are in sync than the controller knows.
+
+    ledger: in a DLedger group, the open disk and the open store of the member. Both stay open when the broker stops.
     """
 
     term: MasterTerm | None = None
@@ -99,7 +101,7 @@ class BrokerNode:
     """`bind`, `start`, `stop`, in this order, once each. The address is known after `bind`.
 
     folder: Apache's storePathRootDir; None: in memory. on_failure: called when the log can no longer be made durable.
-    part: in controller mode.
+    part: of a broker in a group.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ from typing import Final
 
 from mqtrail.broker import SLAVE, SYNC_MASTER, Broker, Replica, ledger_number
 from mqtrail.net import Log, bound_socket, join_address
-from mqtrail.raft import NotLeader, RaftBusy, parse_peers
+from mqtrail.raft import NotLeader, RaftBusy
 from mqtrail.raft.dledger import LedgerConfig
 from mqtrail.store import MessageStore, RealDisk, StoreError, StoreFull
 from mqtrail.store.dledger import LedgerStore
@@ -38,6 +38,7 @@ from mqtrail.wire import (
     SystemBusy,
     address_matcher,
     encode_record,
+    parse_peers,
 )
 
 from .broker_node import BrokerNode, GroupPart, report_recovery
@@ -290,17 +291,20 @@ class LedgerBroker:
     def _follows_another(self) -> bool:
         return self.member.member.leader not in (None, self.member.config.self_id)
 
-    def _show(self) -> None:
-        """Make some committed entries visible; go on soon if there are more."""
+    def _show(self) -> bool:
+        """Make some committed entries visible; go on soon if there are more. Return whether that works.
+
+        A member that cannot is no leader: another one may have space for its queues.
+        """
         if self._showing is not None:
             self._showing.cancel()
             self._showing = None
         store = self._ledger_store
         if store is None:
-            return
+            return False
         self._check_term(store)
         if self._is_paused:
-            return
+            return True
         loop = asyncio.get_running_loop()
         committed = store.committed_offset
         try:
@@ -308,16 +312,19 @@ class LedgerBroker:
         except (StoreFull, OSError) as error:
             log.sparse.error("broker.queues_not_written", broker=self.name, error=str(error), remedy="free space")
             self._showing = loop.call_later(RETRY_S, self._show)
-            return
+            if self.member.member.is_leader:
+                self.member.resign(f"its queues cannot be written: {error}")
+            return False
         except StoreError as error:
             self._on_failure(error)
-            return
+            return False
         if store.committed_offset == committed:
-            return  # it stepped down
+            return True  # it stepped down
         if self._node is not None:
             self._node.appeared(grown)
         if not store.is_current:
             self._showing = loop.call_soon(self._show)
+        return True
 
     # What the store asks of the leader.
 
@@ -430,7 +437,8 @@ class LedgerBroker:
         while self._wanted() == term:
             if store.is_current:
                 return True
-            self._show()
+            if not self._show():
+                return False
             await asyncio.sleep(0)
         return False
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from mqtrail.net import ConnectionPool, Log, NetError, Server, ServerConfig, TlsClientConfig, split_address
 from mqtrail.raft.dledger import LedgerCommand, LedgerConfig, LedgerMember, LedgerPort
+from mqtrail.store import StoreFull
 from mqtrail.store.dledger import LedgerLog
 from mqtrail.wire import MQError, RemotingCommand
 
@@ -102,13 +103,10 @@ class LedgerNode:
             await self._server.stop()
             self._server = None
 
-    def propose(self, make: Callable[[int], bytes]) -> tuple[int, int]:
-        """At the leader: append an entry; see LedgerMember.propose."""
-        now_ms = self.clock()
-        try:
-            return self.member.propose(make, now_ms)
-        finally:
-            self.advance()
+    def resign(self, why: str) -> None:
+        """Lead no longer; see LedgerMember.resign."""
+        self.member.resign(why, self.clock())
+        self.advance()
 
     def advance(self) -> None:
         """Send what is due after entries were appended."""
@@ -159,7 +157,10 @@ class LedgerNode:
             self._shell.set_timer()
 
     async def _flush(self) -> None:
-        """Flush the log, and write checkpoints, in another thread. The first failure is final: the member stops."""
+        """Flush the log, and write checkpoints, in another thread. The first failure is final: the member stops.
+
+        Without space for the note of a checkpoint the log is durable, and the next checkpoint tries again.
+        """
         loop = asyncio.get_running_loop()
         checkpoint_s = loop.time() + CHECKPOINT_S
         try:
@@ -181,7 +182,17 @@ class LedgerNode:
                     job = self.ledger.begin_flush()
                 self._core.begin_flush()
                 self._job = loop.run_in_executor(None, job)
-                await asyncio.shield(self._job)
+                try:
+                    await asyncio.shield(self._job)
+                except StoreFull as error:
+                    if self.ledger.fault is not None:
+                        raise
+                    log.sparse.error(
+                        "dledger.checkpoint_failed",
+                        member=self.config.self_id,
+                        error=str(error),
+                        remedy="free space; the checkpoint is retried and no message is lost",
+                    )
                 self._job = None
                 if self._shell is not None:
                     self._shell.write(self._core.end_flush(self.clock()))

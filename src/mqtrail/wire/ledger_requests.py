@@ -47,7 +47,6 @@ __all__ = [
 
 LEDGER_BATCH_COUNT_MAX: Final = 10_000  # entries of one PUSH
 _NODES_MAX: Final = 64 + 20 * LEDGER_BATCH_COUNT_MAX
-DIALECT: Final = 1  # what `mqtrail` says
 
 
 class LedgerCode(IntEnum):

@@ -21,6 +21,8 @@ def test_members_and_broker_ids() -> None:
     assert (group.name, group.self_id) == ("broker-a", "n1")
     assert (group.member_of(1), group.member_address(2)) == ("n0", "[::1]:40911")
     assert LedgerGroup.of("broker-a", SETTINGS | {"dLegerGroup": "g"}).name == "g"
+    with pytest.raises(ClientError, match="correct dLegerPeers of broker broker-a"):
+        LedgerGroup.of("broker-a", SETTINGS | {"dLegerPeers": "n0"})
     with pytest.raises(ClientError, match="expected 1, 2, 3"):
         group.member_of(4)
     with pytest.raises(ClientError, match="expected n0, n1"):

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from mqtrail.wire import InvalidParameter, parse_peers
+
 from ..core import ClientError
 
 
@@ -22,11 +24,11 @@ class LedgerGroup:
 
     @classmethod
     def of(cls, broker_name: str, settings: Mapping[str, str]) -> Self:
-        """Return the group in a broker's settings."""
-        members: dict[str, str] = {}
-        for part in filter(None, (one.strip() for one in settings.get("dLegerPeers", "").split(";"))):
-            name, _, address = part.partition("-")
-            members[name] = address
+        """Return the group in a broker's settings. ClientError: its list of members cannot be read."""
+        try:
+            members = parse_peers(settings.get("dLegerPeers", ""))
+        except InvalidParameter as error:
+            raise ClientError(f"{error}: correct dLegerPeers of broker {broker_name}") from error
         return cls(settings.get("dLegerGroup") or broker_name, members, settings.get("dLegerSelfId", ""))
 
     @staticmethod

@@ -39,7 +39,7 @@ class LedgerFollowing:
         else:
             try:
                 status = self._serve(request)
-            except MQError as error:  # of the disk, or the entries do not continue this log
+            except (MQError, OSError) as error:  # of the disk, or the entries do not continue this log
                 self.problems.append(str(error))
                 return Status.DISK_ERROR
         if status is Status.SUCCESS and kind is not PushType.COMPARE:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqtrail.wire import (
+    LEDGER_MAGIC,
     LEDGER_PADDING_SIZE_MIN,
     LedgerEntry,
     LedgerHead,
@@ -87,7 +88,6 @@ class LedgerLog:
         self._pending: deque[tuple[int, int]] = deque()  # end and index of appended entries that are not flushed
         self._durable_index = -1
         self.begin_index = self.end_index = self.end_term = -1
-        self.last_store_ms = 0
         self.start = self._recover(check_crc)
         self.state = StateFiles(disk, self.folder, self.end_term)
         self.committed_index = min(self.state.read_committed(), self.end_index)
@@ -141,10 +141,13 @@ class LedgerLog:
     @property
     def durable_index(self) -> int:
         """Index of the last entry that survives power loss; -1: none does."""
+        self._note_flushed()
+        return self._durable_index
+
+    def _note_flushed(self) -> None:
         flushed = self._log.flushed_offset
         while self._pending and self._pending[0][0] <= flushed:
             self._durable_index = self._pending.popleft()[1]
-        return self._durable_index
 
     @property
     def segment_size(self) -> int:
@@ -198,10 +201,6 @@ class LedgerLog:
             found.append(entry)
         return found
 
-    def bytes_at(self, position: int, size: int) -> bytes:
-        """Return bytes inside one data file, for example a record's."""
-        return bytes(self._log.read(position, size))
-
     # Changing. Durable after `begin_flush`, unless it says otherwise.
 
     def append(self, entries: Sequence[LedgerEntry]) -> None:
@@ -253,6 +252,11 @@ class LedgerLog:
                     f"{index + 1} of term {term} or later at {place}: mappedFileSizeCommitLog must be the same at all "
                     "members"
                 )
+            if not entry.is_known:
+                raise LogDiffers(
+                    f"found entry {entry.index} with magic {entry.magic}, expected {LEDGER_MAGIC}: a later version of "
+                    "DLedger made it; run DLedger 0.3.1.2 at all members"
+                )
             if entry.size + LEDGER_PADDING_SIZE_MIN > segment_size:
                 raise LogDiffers(
                     f"found an entry of {entry.size} bytes, expected at most {segment_size - LEDGER_PADDING_SIZE_MIN}: "
@@ -286,9 +290,9 @@ class LedgerLog:
         return path
 
     def _cut(self, end: int, head: LedgerHead) -> None:
+        self._log.cut(end, head.position)
         self._pending = deque((at, index) for at, index in self._pending if index <= head.index)
         self._indexed = min(self._indexed, head.position)
-        self._log.cut(end, head.position)
         if self._log.flushed_offset < end:
             self._pending.append((end, head.index))
         else:
@@ -335,19 +339,26 @@ class LedgerLog:
 
         It may run in any thread, one at a time.
         """
+        self._note_flushed()  # under ASYNC_FLUSH nothing else does
         return self._log.begin_flush(self._indexed)
 
     def begin_checkpoint(self, committed_index: int) -> Callable[[], None]:
         """Note the log's end and what is committed; return a function that makes log and index durable and notes it.
 
-        The next start reads from there on. It may run in any thread, not beside a function of begin_flush.
+        The next start reads from there on. It may run in any thread, not beside a function of begin_flush. StoreFull:
+        all is durable, and only the note is missing.
         """
+        self._note_flushed()
         position, end_index = self._log.end_offset, self.end_index
         sync_index = self._index.begin_sync()
         sync_log = self._log.begin_flush(self._indexed)
 
         def checkpoint() -> None:
-            sync_index()
+            try:
+                sync_index()
+            except BaseException as error:
+                self._log.fault = f"the sync of {self.folder}/index failed ({error!r})"
+                raise
             sync_log()
             self._indexed = position
             self.state.note_checkpoint(min(committed_index, end_index), end_index)
@@ -411,7 +422,6 @@ class LedgerLog:
             self._pending.append((end, last.index))
             self.end_index, self.end_term = last.index, last.term
         self._indexed = 0 if mark is None else scanned_from
-        self.last_store_ms = scan.last_store_ms
         return LedgerStart(scanned_from=scanned_from, wiped_size=wiped, rebuilt_units=scan.rebuilt)
 
     def _trusted_mark(self) -> Mark | None:
@@ -480,7 +490,6 @@ class _Scan:
         self._writes_all = torn_from != NOTHING
         self.position = 0
         self.last: LedgerHead | None = None
-        self.last_store_ms = 0
         self.rebuilt = 0
 
     def run(self, position: int) -> None:
@@ -508,8 +517,7 @@ class _Scan:
             raise RecordError(
                 f"found entry {head.index} of term {head.term} behind entry {last.index} of term {last.term}"
             )
-        store_ms = self._log.check_body(head, crc=self._crc, torn_from=self._torn_from)
-        self.last_store_ms = max(self.last_store_ms, store_ms)
+        self._log.check_body(head, crc=self._crc, torn_from=self._torn_from)
 
     def _note(self, head: LedgerHead) -> None:
         found = self._index.unit(head.index)
