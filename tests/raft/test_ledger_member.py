@@ -715,12 +715,20 @@ def test_requests_of_strangers(changes: dict[str, Any], code: Status, problem: s
 
 
 def test_metadata() -> None:
-    """Who leads, and where the members are."""
+    """Who leads, where the members are, and how far their logs go."""
     trio = LedgerTrio()
     trio.elect("n0")
+    trio.cut = {"n2"}
+    trio.send("n0", "a")
+    leader = trio.log("n0")
     reply = trio.ask("n1", LedgerMetadata(group=GROUP, remote_id="n1"))
     assert isinstance(reply, LedgerMetadataReply)
     assert (reply.leader_id, reply.peers) == ("n0", {"n0": "127.0.0.1:0", "n1": "127.0.0.1:1", "n2": "127.0.0.1:2"})
+    end = cast(LedgerEntry, leader.entry(0)).end
+    assert (reply.term, reply.end_position, reply.committed_position) == (1, leader.end_position, end)
+    trio.advance(100)
+    reply = cast(LedgerMetadataReply, trio.ask("n1", LedgerMetadata(group=GROUP, remote_id="n1")))
+    assert reply.committed_position == leader.end_position
 
 
 def test_a_clock_that_is_set_back_delays_nothing() -> None:

@@ -184,7 +184,8 @@ class LedgerSimMember(RaftMember):
         self.applied += fresh
         self.group.note_applied(self, fresh)
         for index, term, text in fresh:
-            if self.waiting.pop(index, None) == (term, text):
+            was_asked = self.waiting.pop(index, None) == (term, text)
+            if was_asked and self.group.acknowledges(self.name, term, member.term):
                 self.group.history.acknowledged[index] = text
 
     def _send(self, decided: LedgerDecided) -> None:
@@ -264,6 +265,10 @@ class LedgerGroup(RaftGroup):
 
     def member_kind(self, name: str) -> type[LedgerMember]:
         return self.kinds.get(name, self.usual)
+
+    def acknowledges(self, name: str, term: int, own_term: int) -> bool:
+        """Whether a member answers a client whose entry of a term it commits in its own term."""
+        return True
 
     def ledger_config(self, name: str) -> LedgerConfig:
         return LedgerConfig(

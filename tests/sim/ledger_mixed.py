@@ -154,6 +154,10 @@ class MixedLedgerGroup(LedgerGroup):
         if member.name not in self.kinds:
             super().note_applied(member, applied)
 
+    def acknowledges(self, name: str, term: int, own_term: int) -> bool:
+        """Apache's leader fails what waits from its earlier terms (checkTermForPendingMap)."""
+        return name not in self.kinds or term == own_term
+
     def note_problem(self, member: LedgerSimMember, problem: str) -> None:
         if member.name not in self.kinds:
             super().note_problem(member, problem)

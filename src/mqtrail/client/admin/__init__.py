@@ -23,6 +23,7 @@ from .delays import BrokerDelays, DelayedMessage, LevelCount
 from .groups import Member
 from .half_messages import BrokerHalfMessages, HalfMessage
 from .handed_out import BrokerPops, HandedOut
+from .ledger_groups import LedgerMemberInfo, LedgerReport
 from .messages import END_MS_MAX, QueryResult, Resent, Track, TrackStatus
 from .offsets import QueueMove
 from .places import OFFSETS_AT_MEMBERS
@@ -47,6 +48,8 @@ __all__ = [
     "HalfMessage",
     "HandedOut",
     "LagSum",
+    "LedgerMemberInfo",
+    "LedgerReport",
     "LevelCount",
     "Member",
     "QueryResult",

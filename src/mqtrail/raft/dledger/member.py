@@ -280,9 +280,24 @@ class LedgerMember:
         elif isinstance(request, LedgerTransfer):
             self._on_transfer(asker, request, now_ms)
         else:
-            peers = self._addresses or None
-            reply = LedgerMetadataReply(group=self.config.group, leader_id=self.leader, peers=peers)
-            self._answer(asker, reply)
+            self._answer(asker, self._metadata())
+
+    def _metadata(self) -> LedgerMetadataReply:
+        log, config = self.log, self.config
+        return LedgerMetadataReply(
+            group=config.group,
+            local_id=config.self_id,
+            leader_id=self.leader,
+            term=self.term,
+            mqtrail=OURS,
+            peers=self._addresses or None,
+            end_position=self._position_behind(log.end_index),
+            committed_position=self._position_behind(log.committed_index),
+        )
+
+    def _position_behind(self, index: int) -> int:
+        head = self.log.head(index)
+        return 0 if head is None else head.position + head.size
 
     def _is_for_another(self, request: LedgerRequest) -> Status | None:
         """Return why a request is not for this member; None: it is."""
