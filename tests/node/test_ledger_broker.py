@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mqtrail.broker import BrokerConfig
+from mqtrail.broker import BrokerConfig, samples
 from mqtrail.net import ConnectionPool, NetError
 from mqtrail.node import LedgerNode, NodeConfig
 from mqtrail.node.ledger_broker import LedgerBroker
@@ -96,6 +96,11 @@ class LedgerBrokers:
         assert isinstance(store, LedgerStore)
         return store
 
+    def metrics(self, name: str) -> dict[str, Any]:
+        core = self.brokers[name].core
+        assert core is not None
+        return {sample.name: sample.value for sample in samples(core, 0) if sample is not None}
+
     def address(self, name: str) -> str:
         return f"127.0.0.1:{self.ports[name]}"
 
@@ -151,7 +156,15 @@ async def test_another_member_takes_over(tmp_path: Path, sync_flush: bool) -> No
         second = await found.leader()
         assert second != first
         assert (await found.send(second, b"more")).code == ResponseCode.SUCCESS
+        shown = found.metrics(second)
+        assert (shown["mqtrail_master"], shown["mqtrail_role_changes_total"] >= 1) == (1, True)
+        assert shown["mqtrail_ledger_elections_total"] >= 1
+        assert shown["mqtrail_ledger_term"] == found.brokers[second].member.member.term
+        assert shown["mqtrail_ledger_uncommitted_bytes"] == 0
+        assert shown["rocketmq_storage_message_reserve_time_milliseconds"] == 0  # of the first record
         await found.start(first)
+        shown = found.metrics(first)
+        assert (shown["mqtrail_master"], shown["mqtrail_role_changes_total"]) == (0, 0)
         await found.all_show([*sent, b"more"])
         pulled = await read_all(found.pool, found.address(second), TOPIC, [0])
         assert [one.body for one in pulled] == [*sent, b"more"]

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from mqtrail.broker import SLAVE, SYNC_MASTER, Broker, Replica, ledger_number
+from mqtrail.broker import SLAVE, SYNC_MASTER, Broker, LedgerState, Replica, ledger_number
 from mqtrail.net import Log, bound_socket, join_address
 from mqtrail.raft import NotLeader, RaftBusy
 from mqtrail.raft.dledger import LedgerConfig
@@ -46,6 +46,7 @@ from .clock import wall_clock_ms
 from .config import NodeConfig
 from .files import in_a_thread, unusable_files
 from .ledger_node import LedgerNode
+from .role_changes import RoleChanges
 
 START_WAIT_S: Final = 15.0  # after which a start goes on without a leader; the broker serves as a slave then
 RETRY_S: Final = 0.2  # pause after a failure
@@ -104,6 +105,7 @@ class LedgerBroker:
         self._member: LedgerNode | None = None
         self._node: BrokerNode | None = None
         self._term: int | None = None  # in which the store takes appends
+        self._role_changes = RoleChanges()
         self._served: int | None = None  # the term in which the broker is master; None: a slave
         self._leader: str | None = None  # that was seen last
         self._followers: frozenset[str] = frozenset()  # of this member, seen last
@@ -456,6 +458,8 @@ class LedgerBroker:
             self._is_paused = False
         try:
             assert node.core is not None
+            node.core.replicas.ledger = self._state
+            node.core.replicas.role_changes = self._role_changes.begin(is_master=term is not None)
             if term is not None:
                 node.core.replicas.members = self._others
                 node.core.replicas.committed_offset = self._committed_in(store, term)
@@ -478,6 +482,12 @@ class LedgerBroker:
             return committed
 
         return offset
+
+    def _state(self) -> LedgerState:
+        """Return what metrics show of the member."""
+        member, ledger = self.member.member, self.member.ledger
+        uncommitted_size = ledger.end_position - ledger.position_behind(ledger.committed_index)
+        return LedgerState(member.term, member.election_count, uncommitted_size)
 
     def _others(self) -> list[Replica]:
         """Return how far the other members are."""

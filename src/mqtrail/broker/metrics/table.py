@@ -160,6 +160,17 @@ METRICS: Final[Mapping[str, Metric]] = {
         ("direction",),
         "number of times that the machine's clock was set by more than a second: forward, back",
     ),
+    "mqtrail_master": Metric("gauge", (), "1: the broker is master; 0: it is a slave"),
+    "mqtrail_role_changes_total": Metric(
+        "counter", (), "changes between master and slave since the start, in controller mode and DLedger groups"
+    ),
+    "mqtrail_ledger_term": Metric("gauge", (), "term of the member of a DLedger group"),
+    "mqtrail_ledger_elections_total": Metric(
+        "counter", (), "times since the start that this member of a DLedger group was elected"
+    ),
+    "mqtrail_ledger_uncommitted_bytes": Metric(
+        "gauge", (), "bytes at the end of the log of a DLedger member that it does not know to be committed"
+    ),
     "mqtrail_access_refused_total": Metric("counter", (), "requests rejected by access control"),
     "mqtrail_throttled_sends_total": Metric(
         "counter", ("topic",), "sends rejected since the start because of the topic's rate"

@@ -71,6 +71,7 @@ class LedgerMember:
         self.log = log
         self.role = Role.FOLLOWER
         self.leader: str | None = None
+        self.election_count = 0  # how often it was elected
         self.following = self.following_class(log)
         self._chance = chance
         self._first_body = first_body
@@ -517,6 +518,7 @@ class LedgerMember:
             self.resign(error, now_ms)
             return
         self.role, self.leader = Role.LEADER, config.self_id
+        self.election_count += 1
         self._finish_handing(Status.TAKE_LEADERSHIP_FAILED)
         self._answers_ms = dict.fromkeys(config.peers, now_ms)
         self._pushing = {peer: Pushing(self.log, config, self._pusher(peer)) for peer in config.peers}

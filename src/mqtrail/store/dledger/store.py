@@ -263,6 +263,12 @@ class LedgerStore(CommitLogStore):
 
     # Committed entries.
 
+    def read_at(self, physical_offset: int) -> bytes:
+        """Return the record there, and that of the first entry at the log's first byte; see the contract."""
+        if physical_offset == self._log.first_offset:
+            return self._reader.record_at(physical_offset + LEDGER_HEAD_SIZE)
+        return super().read_at(physical_offset)
+
     def advance(self, count_max: int = ADVANCE_COUNT_MAX) -> list[QueueKey]:
         """Make at most so many committed entries visible; return the queues that have grown.
 
