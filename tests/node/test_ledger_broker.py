@@ -1,6 +1,7 @@
 """Brokers of a DLedger group in one process: who leads is master; what is acknowledged stays; nothing else is seen."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -17,7 +18,9 @@ from mqtrail.node.ledger_broker import LedgerBroker
 from mqtrail.node.namesrv_node import NameServerNode
 from mqtrail.raft.dledger import LedgerCommand, LedgerConfig
 from mqtrail.store import CommitLogConfig, StoreFull
+from mqtrail.store.commitlog.cutting import copy_tail
 from mqtrail.store.dledger import LedgerStore
+from mqtrail.store.dledger import ledger as ledger_module
 from mqtrail.wire import InvalidParameter, RemotingCommand, ResponseCode, TopicRouteData, decode_records
 from tests.ports import free_ports
 from tests.waiting import until
@@ -171,8 +174,20 @@ async def test_another_member_takes_over(tmp_path: Path, sync_flush: bool) -> No
         assert len({found.store(name).committed_offset for name in MEMBERS}) == 1
 
 
-async def test_without_a_majority_nothing_is_acknowledged_or_seen(tmp_path: Path) -> None:
-    """A leader alone answers with code 1 and steps down; a later leader's messages take the places of what it had."""
+async def test_without_a_majority_nothing_is_acknowledged_or_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader alone answers with code 1 and steps down; a later leader's messages take the places of what it had.
+
+    What it had is cut off by another thread.
+    """
+    threads: list[int] = []
+
+    def noted(*given: Any) -> str:
+        threads.append(threading.get_ident())
+        return copy_tail(*given)
+
+    monkeypatch.setattr(ledger_module, "copy_tail", noted)
     async with group(tmp_path, ledger_timeout_ms=200) as found:
         first = await found.leader()
         assert (await found.send(first, b"kept")).code == ResponseCode.SUCCESS
@@ -201,6 +216,8 @@ async def test_without_a_majority_nothing_is_acknowledged_or_seen(tmp_path: Path
         await found.all_show([b"kept", b"b", b"c"])
         assert found.store(first).ledger.end_index >= written
         assert any((tmp_path / first / "truncated").iterdir())
+        assert threads
+        assert threading.get_ident() not in threads
 
 
 def cut_off(node: LedgerNode) -> None:

@@ -412,6 +412,9 @@ class LedgerMember:
     def _campaign(self, now_ms: int, *, pre_vote: bool) -> None:
         """Ask for pre-votes of the next term, or begin it and ask for votes."""
         config = self.config
+        if self.log.is_cutting:  # it could not write its first entry
+            self._wait_for_votes(now_ms)
+            return
         self.leader = None
         self._votes, self._foreign, self._revotes = {config.self_id}, set(), {}
         self._wait_for_votes(now_ms)
@@ -606,7 +609,10 @@ class LedgerMember:
         status = self._obey(request, now_ms)
         if status is Status.SUCCESS:
             self._hear(now_ms)
-            status = self.following.push(request)
+            pushed = self.following.push(request)
+            if pushed is None:
+                return  # it is served again, once the log is cut off
+            status = pushed
         reply = self._push_reply(request, status)
         if status is Status.SUCCESS and request.type is not PushType.COMMIT:  # the leader counts COMPARE too
             self._held = deque(one for one in self._held if one[0] <= self.log.end_index)

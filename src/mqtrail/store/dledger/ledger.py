@@ -58,10 +58,21 @@ class LedgerStart:
     rebuilt_units: int
 
 
+class _Cut:
+    """What is to be cut off. path: of the file with it, once it is cut off."""
+
+    def __init__(self, head: LedgerHead) -> None:
+        """head: of the entry that will be the last one."""
+        self.head = head
+        self.end = head.position + head.size
+        self.path: str | None = None
+
+
 class LedgerLog:
     """See the module. begin_index, end_index: the first and the last entry; -1: there is none.
 
-    committed_index: of the checkpoint at the start; the caller keeps it up. start: what the start found.
+    committed_index: of the checkpoint at the start; the caller keeps it up. start: what the start found. defers_cuts:
+    see `truncate`.
     """
 
     def __init__(
@@ -87,6 +98,8 @@ class LedgerLog:
         self._indexed = 0  # up to this position the index is durable
         self._pending: deque[tuple[int, int]] = deque()  # end and index of appended entries that are not flushed
         self._durable_index = -1
+        self._cut: _Cut | None = None
+        self.defers_cuts = False
         self.begin_index = self.end_index = self.end_term = -1
         self.start = self._recover(check_crc)
         self.state = StateFiles(disk, self.folder, self.end_term)
@@ -208,6 +221,8 @@ class LedgerLog:
         log = self._log
         if log.fault is not None:
             raise StoreBroken(log.fault)
+        if self._cut is not None:
+            raise StoreError(f"found {self.folder}/ being cut off, expected a log at rest: append again a moment later")
         if not entries:
             return
         parts = self._parts(entries)
@@ -279,18 +294,47 @@ class LedgerLog:
         )
 
     def truncate(self, index: int) -> str | None:
-        """Cut off all entries behind one, durably; return the file with what was cut off, None: nothing was."""
+        """Cut off all entries behind one, durably; return the file with what was cut off, None: nothing was.
+
+        defers_cuts: note it only; begin_truncate and end_truncate do it. See is_cutting.
+        """
         head = self.head(index)
         assert head is not None, f"entry {index} is not in the log, {self.begin_index} to {self.end_index}"
         if index == self.end_index:
             return None
-        end = head.position + head.size
-        path = copy_tail(self._disk, self._log, end)
-        self._cut(end, head)
+        self._cut = _Cut(head)
+        if self.defers_cuts:
+            return None
+        try:
+            self.begin_truncate()()
+        finally:
+            path = self.end_truncate()
         return path
 
-    def _cut(self, end: int, head: LedgerHead) -> None:
-        self._log.cut(end, head.position)
+    @property
+    def is_cutting(self) -> bool:
+        """Whether `truncate` waits for another thread: until `end_truncate` nothing may change or flush the log."""
+        return self._cut is not None
+
+    def begin_truncate(self) -> Callable[[], None]:
+        """Return a function for any thread that cuts off what `truncate` asked for, durably; `end_truncate` follows."""
+        cut, log, disk = self._cut, self._log, self._disk
+        assert cut is not None, "found no cut to make, expected `truncate` to ask for one"
+
+        def run() -> None:
+            path = copy_tail(disk, log, cut.end)
+            log.wipe_behind(cut.end, cut.head.position)
+            cut.path = path
+
+        return run
+
+    def end_truncate(self) -> str | None:
+        """Go on at the new end; return the file with what was cut off. None: nothing was, and the log is as it was."""
+        cut, self._cut = self._cut, None
+        if cut is None or cut.path is None:
+            return None
+        head, end = cut.head, cut.end
+        self._log.end_cut(end, head.position)
         self._pending = deque((at, index) for at, index in self._pending if index <= head.index)
         self._indexed = min(self._indexed, head.position)
         if self._log.flushed_offset < end:
@@ -299,6 +343,7 @@ class LedgerLog:
             self._pending.clear()
             self._durable_index = head.index
         self.end_index, self.end_term = head.index, head.term
+        return cut.path
 
     def restart_at(self, entry: LedgerEntry) -> None:
         """Drop the whole log, durably, and begin again with this entry.
@@ -324,7 +369,7 @@ class LedgerLog:
     def expire_first(self, committed_index: int) -> int:
         """Remove the oldest data file if all of it is committed and flushed; return the bytes freed."""
         segments = self._log.segments
-        if len(segments.starts) < 2 or segments.starts[1] > self._log.flushed_offset:
+        if self._cut is not None or len(segments.starts) < 2 or segments.starts[1] > self._log.flushed_offset:
             return 0
         head = self._log.entry_head(segments.starts[1])
         if head is None or head.index > committed_index:
