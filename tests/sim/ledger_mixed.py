@@ -35,7 +35,7 @@ class ApacheLikeFollowing(LedgerFollowing):
         self.matched_index = max(self.matched_index, self._log.end_index)
         return super()._append(entries)
 
-    def _truncate(self, entry: LedgerEntry, request: LedgerPush) -> LedgerStatus:
+    def _truncate(self, entry: LedgerEntry, request: LedgerPush) -> LedgerStatus | None:
         self._log.committed_index = min(self._log.committed_index, entry.index - 1)
         return super()._truncate(entry, request)
 

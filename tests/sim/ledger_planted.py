@@ -41,7 +41,7 @@ class HastyMember(LedgerMember):
 class CuttingFollowing(LedgerFollowing):
     """Cuts off the log whenever it is asked, also below the commit."""
 
-    def _truncate(self, entry: LedgerEntry, request: LedgerPush) -> LedgerStatus:
+    def _truncate(self, entry: LedgerEntry, request: LedgerPush) -> LedgerStatus | None:
         self._log.committed_index = min(self._log.committed_index, entry.index - 1)
         return super()._truncate(entry, request)
 
