@@ -15,7 +15,7 @@ from .config import PREFIX
 from .exchange import answer_of, body_of, host_of, json_answer, json_body, token_of
 from .gate import Gate
 from .member_names import is_of_member, member_group, origin_of
-from .pmq import Full, Members, PmqBroker
+from .pmq import Full, Members, PmqBroker, queues_of
 from .problems import Problem
 from .shapes import JoinGroup, MemberGroup, read_json
 
@@ -60,7 +60,8 @@ def add_members(router: APIRouter, members: Members, caller: Caller, gate: Gate)
         lease_ms, from_first = int(1000 * wanted.lease_s), wanted.from_first
         broker = PmqBroker(caller, host)
         try:
-            name = await members.join(group, member, wanted.topics, broker, lease_ms, from_first=from_first)
+            topics = {topic: await queues_of(topic, broker) for topic in wanted.topics}
+            name = await members.join(group, member, topics, broker, lease_ms, from_first=from_first)
         except (MQError, TimeoutError) as error:
             raise problem_of_error(error) from error
         except Full as error:

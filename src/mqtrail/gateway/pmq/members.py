@@ -8,7 +8,7 @@ the door leaves the members of the last run GRACE_MS to come back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -117,25 +117,31 @@ class Members:
             member.until_ms = 0
 
     async def join(
-        self, group: str, member: str, topics: Sequence[str], broker: PmqBroker, lease_ms: int, *, from_first: bool
+        self,
+        group: str,
+        member: str,
+        topics: Mapping[str, Sequence[QueueName]],
+        broker: PmqBroker,
+        lease_ms: int,
+        *,
+        from_first: bool,
     ) -> str:
-        """Make a member's own group, or renew its lease; return the group's name.
+        """Make a member's own group, or renew its lease; return the group's name. topics: with the queues to read.
 
-        It begins with the messages that are stored from now on; from_first: with the oldest ones. Full. TopicNotExist.
+        It begins with the messages that are stored from now on; from_first: with the oldest ones. Full.
         SubscriptionGroupNotExist. NoPermission: the group must not broadcast. InvalidParameter: its name is too long.
         """
         name = member_group(group, member)
         validate_group(name)
         async with self._turn:
             config = await self._origin(group, broker)
-            queues = {topic: await _queues_of(topic, broker) for topic in topics}
             self._check_room(group, name)
             found = self._known.get(name) or self._add(name, BroadcastMember(member, "", 0, 0))
             found.address, found.lease_ms, found.until_ms = broker.host.ip, lease_ms, self._clock() + lease_ms
             await self._write(name, config, broker)
-            for topic in queues.keys() - found.topics:
+            for topic in topics.keys() - found.topics:
                 if not from_first:
-                    await broker.begin(name, queues[topic])
+                    await broker.begin(name, topics[topic])
                 found.topics.add(topic)
         return name
 
@@ -232,7 +238,8 @@ class Members:
         await succeed(self._caller, RemotingCommand(RequestCode.DELETE_SUBSCRIPTIONGROUP, header.to_ext()), NOBODY)
 
 
-async def _queues_of(topic: str, broker: PmqBroker) -> list[QueueName]:
+async def queues_of(topic: str, broker: PmqBroker) -> list[QueueName]:
+    """Return the queues of a topic to read. TopicNotExist."""
     config = await broker.topic(topic)
     if config is None:
         raise TopicNotExist(f"found no topic {topic}")
