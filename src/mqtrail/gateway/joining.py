@@ -52,9 +52,7 @@ def add_members(router: APIRouter, members: Members, caller: Caller, gate: Gate)
     )
     async def join(group: GroupName, member: MemberName, request: Request) -> Response:
         wanted, host = read_json(await json_body(request), JoinGroup), host_of(request)
-        if is_of_member(group):
-            detail = f"found the group {group} of a member, expected one without: use {origin_of(group)}"
-            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
+        _check_origin(group)
         for topic in wanted.topics:
             gate.check_group(group, token_of(request), host.ip, topic)
         lease_ms, from_first = int(1000 * wanted.lease_s), wanted.from_first
@@ -74,7 +72,15 @@ def add_members(router: APIRouter, members: Members, caller: Caller, gate: Gate)
         responses=answer_of(MemberGroup),
     )
     async def leave(group: GroupName, member: MemberName, request: Request) -> Response:
+        _check_origin(group)
         gate.check_group(group, token_of(request), host_of(request).ip)
         name = member_group(group, member)
         members.leave(name)
         return json_answer(MemberGroup(name, 0))
+
+
+def _check_origin(group: str) -> None:
+    """Problem: the group is that of a member, which has no members."""
+    if is_of_member(group):
+        detail = f"found the group {group} of a member, expected one without: use {origin_of(group)}"
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
