@@ -197,6 +197,8 @@ def test_the_cluster(mqtrail: Command) -> None:
     assert mqtrail("cluster", "kv", "N").code == 1
     assert mqtrail("cluster", "kv", "N", "k=v", "--yes").code == 0
     assert mqtrail("cluster", "kv", "N", "k", "--json").json["values"] == {"k": "v"}
+    values = mqtrail("cluster", "export", "--kv-namespace", "N").json["key_values"]
+    assert values == {"N": {"k": "v"}, "ORDER_TOPIC_CONFIG": {}}
     assert mqtrail("cluster", "kv", "N", "k", "--delete", "--yes").code == 0
     assert mqtrail("cluster", "kv", "N", "--delete", "--yes").code == 2
 

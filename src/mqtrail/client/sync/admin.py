@@ -141,4 +141,5 @@ class SyncAdmin(Facade[Admin]):
     set_acl_account = waiting(Admin.set_acl_account)
     delete_acl_account = waiting(Admin.delete_acl_account)
     set_white_addresses = waiting(Admin.set_white_addresses)
+    acl_accounts = waiting(Admin.acl_accounts)
     acl_versions = waiting(Admin.acl_versions)
