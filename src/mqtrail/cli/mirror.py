@@ -193,7 +193,7 @@ def mirror_offsets(
         folder=folder,
         group=group,
         target_group=to or group,
-        topics=tuple(topics or ()),
+        topics=tuple(dict.fromkeys(topics or ())),
         is_applied=apply,
         may_rewind=rewind,
         may_lose=accept_loss,

@@ -216,7 +216,7 @@ class Mirror(Feed):
         if known is None or self.config.takes_new_queues:
             state.queues[topic] = names
             state.keyed = [one for one in state.keyed if one != topic]
-            state.pairs = {one: pair for one, pair in state.pairs.items() if _topic_of(one) != topic}
+            state.pairs = {one: pair for one, pair in state.pairs.items() if topic_of(one) != topic}
 
     async def _look(self, state: MirrorState, target: Admin, ends: dict[MessageQueue, int]) -> dict[str, set[int]]:
         """Return, by source queue, the offsets of copies that the target got and the state does not count."""
@@ -235,7 +235,7 @@ class Mirror(Feed):
     async def _see(self, source: MirrorSource, ranges: SourceRanges) -> None:
         """Note the ends; begin new queues; check that the source has what is next. MirrorError, ClusterAway."""
         state = self.state
-        known = {_topic_of(name) for name in state.next_offsets}
+        known = {topic_of(name) for name in state.next_offsets}
         for topic in self.config.topics:
             self._pair(topic, [queue for queue in ranges.found if queue.topic == topic])
         for queue, (first, end) in ranges.found.items():
@@ -464,7 +464,8 @@ def source_text(queue: MessageQueue) -> str:
     return f"{queue.topic}@{queue.place}"
 
 
-def _topic_of(text: str) -> str:
+def topic_of(text: str) -> str:
+    """Return TOPIC of TOPIC@BROKER/QUEUE: neither has an @."""
     return text.partition("@")[0]
 
 
