@@ -19,6 +19,7 @@ from mqtrail.client import (
     SyncAdmin,
     SyncProducer,
 )
+from mqtrail.clock import now_ms
 from mqtrail.mirror import ClusterAway, Mirror, MirrorConfig, MirrorError, MirrorState, origin_of, read_mirror
 from mqtrail.mirror.source import MirrorSource, QueuePart
 from mqtrail.mirror.state import FILES, save_mirror
@@ -121,6 +122,28 @@ def test_a_copy_is_its_message(topic: str, east: Embedded, west: Embedded, tmp_p
     origin = origin_of(copy.properties, "east")
     assert origin == (MessageQueue(topic, "broker-a", 1), 0)
     assert origin_of(copy.properties, "west") is None
+
+
+def test_a_start_that_fails_is_not_saved(
+    topic: str, east: Embedded, west: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state with some of the queues would begin the others at their first message, not where it was asked to."""
+    create(east, topic)
+    create(west, topic)
+    send(east, topic, numbered(topic, 4))
+    config = replace(configured(east, tmp_path, topic), start=now_ms() + 1)
+    asked = MirrorSource.at_time
+
+    async def at_time(source: MirrorSource, queue: MessageQueue, time_ms: int) -> int:
+        if queue.queue_id == 1:
+            raise ClusterAway("the broker is away")
+        return await asked(source, queue, time_ms)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MirrorSource, "at_time", at_time)
+        assert "the broker is away" in refused(config, west)
+    assert read_mirror(tmp_path) is None
+    assert run(config, west).counts == {}
 
 
 def test_goes_on(topic: str, east: Embedded, west: Embedded, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple
@@ -89,28 +90,27 @@ class MirrorSource:
 
         The next pull of a queue is under way while a part is used; so at most READERS parts wait in memory.
         """
-        at = dict(positions)
-        waiting = [queue for queue in at if at[queue] < ends[queue]]
-        pulls: dict[MessageQueue, asyncio.Task[QueuePart]] = {}
+        waiting = deque((queue, at) for queue, at in positions.items() if at < ends[queue])
+        pulls: deque[asyncio.Task[QueuePart]] = deque()
+
+        def fill() -> None:
+            while waiting and len(pulls) < READERS:
+                queue, at = waiting.popleft()
+                pulls.append(asyncio.create_task(self._pull(queue, at, ends[queue])))
+
         try:
-            while waiting or pulls:
-                while waiting and len(pulls) < READERS:
-                    queue = waiting.pop(0)
-                    pulls[queue] = asyncio.create_task(self._pull(queue, at[queue], ends[queue]))
-                queue = next(iter(pulls))
-                part = await pulls[queue]
-                del pulls[queue]
-                at[queue] = part.next_offset
-                if part.next_offset < ends[queue]:
-                    waiting.append(queue)
-                while waiting and len(pulls) < READERS:
-                    other = waiting.pop(0)
-                    pulls[other] = asyncio.create_task(self._pull(other, at[other], ends[other]))
+            fill()
+            while pulls:
+                part = await pulls[0]
+                pulls.popleft()
+                if part.next_offset < ends[part.queue]:
+                    waiting.append((part.queue, part.next_offset))
+                fill()
                 yield part
         finally:
-            for task in pulls.values():
+            for task in pulls:
                 task.cancel()
-            await asyncio.gather(*pulls.values(), return_exceptions=True)
+            await asyncio.gather(*pulls, return_exceptions=True)
 
     async def _pull(self, queue: MessageQueue, offset: int, end: int) -> QueuePart:
         with answers(f"topic {queue.topic!r}"):
