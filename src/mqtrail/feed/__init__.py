@@ -8,11 +8,10 @@ from .files import FolderFiles
 from .groups import check_group
 from .lanes import IN_FLIGHT_COUNT, Lanes, Sends
 from .run import Feed
-from .words import KEY_LENGTH_MAX, SAFE, short_word
+from .words import SAFE, short_word
 
 __all__ = [
     "IN_FLIGHT_COUNT",
-    "KEY_LENGTH_MAX",
     "SAFE",
     "Feed",
     "FolderFiles",

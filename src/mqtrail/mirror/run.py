@@ -14,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import AsyncExitStack, aclosing
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -124,19 +126,19 @@ class Mirror(Feed):
                 try:
                     await self._deliver(lanes, lambda: self._patiently(lambda: self._pump(lanes, admin, target)))
                 finally:
-                    self._end()
+                    await self._end()
             if self._state is None:
                 raise MirrorError(f"stopped before the source at {self.config.namesrv} answered")
         return self.state
 
-    def _end(self) -> None:
+    async def _end(self) -> None:
         """Note that nothing is in doubt, if so: the next run then need not look for copies."""
         state = self._state
         if state is not None and all(
             state.next_offsets[source_text(queue)] == offset for queue, offset in self._positions.items()
         ):
             state.is_ended = not self._found
-            self._save()
+            await self._save()
 
     # -- begin -----------------------------------------------------------------------------------------------------
 
@@ -176,7 +178,7 @@ class Mirror(Feed):
             self._goal = {queue: end for queue, (_, end) in ranges.found.items()}
         state.is_ended = False
         state.started_ms = now_ms()
-        self._save()
+        await self._save()
         self._is_begun = True
         again = sum(map(len, self._found.values()))
         log.info("mirror.started", source=config.source, target=config.target, topics=len(config.topics), again=again)
@@ -422,12 +424,12 @@ class Mirror(Feed):
             if not self._found:
                 state.targets |= self._reached
 
-    def _save(self) -> None:
+    def _state_writer(self) -> Callable[[], None] | None:
         if self._state is None:
-            return
-        self._dirty = False
+            return None
         self._state.saved_ms = now_ms()
-        save_mirror(self.config.folder, self._state)
+        saved = deepcopy(self._state)
+        return lambda: save_mirror(self.config.folder, saved)
 
     def _source_to_check(self) -> str:
         return f"that the source runs at {self.config.namesrv} and that its brokers can be reached from here"
