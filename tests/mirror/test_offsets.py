@@ -157,6 +157,20 @@ def test_a_copy_beyond_the_search_is_not_skipped(
     assert places(move(wish(tmp_path, topic), east, west)) == [(4, 1, 0)]
 
 
+def test_a_group_without_an_offset_may_lack_all(topic: str, east: Embedded, west: Embedded, tmp_path: Path) -> None:
+    """What it has consumed of such a queue is unknown: messages without a copy are counted, not taken as consumed."""
+    create(east, topic)
+    create(west, topic)
+    send(east, topic, numbered(topic, 6))
+    config = replace(configured(east, tmp_path, topic), start="end")
+    run(config, west)
+    send(east, topic, numbered(topic, 2))
+    run(config, west)
+    commit(east, topic, 3)
+    found = move(wish(tmp_path, topic), east, west)
+    assert (places(found), found.missing) == ([(0, 0, 0), (0, 0, 0)], 3)
+
+
 def test_queues_that_the_mirror_has_not_seen(topic: str, east: Embedded, west: Embedded, tmp_path: Path) -> None:
     """What it will copy of them is unknown."""
     create(east, topic, 1)

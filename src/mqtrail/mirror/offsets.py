@@ -123,10 +123,11 @@ async def mirrored_offsets(wanted: MirroredOffsets, source: Admin, target: Admin
     written = _read_written(wanted.file)
     found = []
     for topic in wanted.topics or tuple(state.queues):
-        committed = await _committed(source, wanted.group, topic)
+        committed, kept = await _committed(source, wanted.group, topic)
         _check_known(state, committed)
         if committed:
-            found.append(await _Topic(wanted, state, topic, committed, target, written.get(topic, {})).translate())
+            translation = _Topic(wanted, state, topic, committed, kept, target, written.get(topic, {}))
+            found.append(await translation.translate())
     if not found:
         raise MirrorError(
             f"found no offsets of group {wanted.group!r} on the topics {', '.join(wanted.topics or state.queues)} in "
@@ -172,11 +173,18 @@ def _check_known(state: MirrorState, committed: Mapping[str, int]) -> None:
         )
 
 
-async def _committed(source: Admin, group: str, topic: str) -> dict[str, int]:
-    """Return, by queue of the source, the next offset that the group wants."""
+async def _committed(source: Admin, group: str, topic: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Return, by queue of the source, the next offset that the group wants; and of queues on which it has no offset,
+    the first one that is kept: what it has consumed there is unknown, so it may lack all."""
+    committed, kept = {}, {}
     with answers(f"offsets of group {group!r} on topic {topic!r}"):
-        offsets = {queue: await source.consumer_offset(group, queue) for queue in await source.queues(topic)}
-    return {source_text(queue): offset for queue, offset in offsets.items() if offset is not None}
+        for queue in await source.queues(topic):
+            offset = await source.consumer_offset(group, queue)
+            if offset is None:
+                kept[source_text(queue)] = await source.min_offset(queue)
+            else:
+                committed[source_text(queue)] = offset
+    return committed, kept
 
 
 async def _written(found: MirroredGroup, target: Admin) -> MirroredGroup:
@@ -196,7 +204,7 @@ async def _written(found: MirroredGroup, target: Admin) -> MirroredGroup:
 
 @dataclass(slots=True)
 class _Topic:
-    """A topic of one translation. committed: by queue of the source; one that is not there has consumed nothing.
+    """A topic of one translation. committed: by queue of the source. kept: the first offset of those without one.
 
     written: by queue of the target, by the last apply.
     """
@@ -205,6 +213,7 @@ class _Topic:
     state: MirrorState
     topic: str
     committed: Mapping[str, int]
+    kept: Mapping[str, int]
     target: Admin
     written: Mapping[str, int]
 
@@ -233,7 +242,8 @@ class _Topic:
         )
 
     def _wants(self, name: str) -> int:
-        return self.committed.get(name, self.state.starts.get(name, 0))
+        """Return the next offset that the group wants. A queue that the source has no more has no first one either."""
+        return self.committed.get(name, self.kept.get(name, self.state.starts[name]))
 
     async def _place(self, queue: MessageQueue, sources: Sequence[str], firsts: dict[str, int | None]) -> MirroredPlace:
         """Return the place in a queue of the target that has copies of these queues of the source."""
