@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from bench.rows import CannotMeasure
 
 STOP_S_MAX = 60.0
 POLL_S = 0.1
+COPY_POLL_S = 0.02  # between two looks at what is copied
+COPY_S_MAX = 180.0
 SHOWN_SIZE = 3_000  # characters of the end of a command's output, in an error
 
 
@@ -124,3 +127,19 @@ def wait_for(holds: Callable[[], bool], seconds_max: float, what: str) -> float:
             raise CannotMeasure(f"{what} did not happen in {seconds_max:.0f} s")
         time.sleep(POLL_S)
     return time.monotonic() - began_s
+
+
+async def rate_of(copied: Callable[[], Awaitable[int]], count: int) -> float:
+    """Return the copies/s from the first ones that are seen to the last one. CannotMeasure: it takes too long."""
+    end_s = time.monotonic() + COPY_S_MAX
+    begun_s = begun = 0.0
+    while (now := await copied()) < count:
+        now_s = time.monotonic()
+        if now and not begun:
+            begun_s, begun = now_s, now
+        if now_s > end_s:
+            raise CannotMeasure(f"found {now} of {count} copies in the target after {COPY_S_MAX:.0f} s")
+        await asyncio.sleep(COPY_POLL_S)
+    if not begun:
+        raise CannotMeasure(f"{count} were copied between two looks: take more")
+    return (count - begun) / (time.monotonic() - begun_s)
