@@ -53,17 +53,21 @@ def mariadb() -> Iterator[BenchMariaDB]:
 class Command:
     """A command that runs beside a figure. Its output is in a file."""
 
-    def __init__(self, log: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+    def __init__(self, log: Path, arguments: Sequence[str], environ: Mapping[str, str], module: str) -> None:
         self._log = log
-        self._name = f"mqtrail {' '.join(arguments[:2])}"
+        self._name = f"{module} {' '.join(arguments[:2])}"
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "mqtrail", *arguments],
+                [sys.executable, "-m", module, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **environ},
             )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def check(self) -> None:
         """RuntimeError: it has ended; the text has the end of its output."""
@@ -94,9 +98,11 @@ class Command:
 
 
 @contextmanager
-def running(log: Path, *arguments: str, environ: Mapping[str, str] = ENVIRON) -> Iterator[Command]:
+def running(
+    log: Path, *arguments: str, environ: Mapping[str, str] = ENVIRON, module: str = "mqtrail"
+) -> Iterator[Command]:
     """Run a command beside the block, and end it after that. RuntimeError: it failed."""
-    command = Command(log, arguments, environ)
+    command = Command(log, arguments, environ, module)
     try:
         yield command
         command.end()

@@ -9,14 +9,13 @@ rate, with the time of their send; a copy's lag is the time from there until the
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.commands import rate_of, running
+from bench.apache import cpu_seconds
+from bench.commands import Command, rate_of, running
 from bench.ours import OurPeer
 from bench.registry import figure
 from bench.rows import CannotMeasure, Row
@@ -31,7 +30,7 @@ BODY_SIZE = 500
 BATCH_COUNT = 100
 RATE = 1_000  # messages/s of mirror/lag
 LAG_S, LAG_QUICK_S = 12, 4
-SETTLE_S = 3.0  # of mirror/lag: what is sent before does not count
+SETTLE_S = 3.0  # the start of mirror/lag, which does not count
 END_S_MAX = 30.0
 SIDES = ("mirror", "loop")
 
@@ -44,6 +43,7 @@ def mirror(session: Session) -> Iterator[Row]:
     count = MESSAGES_QUICK if session.quick else MESSAGES
     seconds = LAG_QUICK_S if session.quick else LAG_S
     rates: dict[str, list[float]] = {side: [] for side in SIDES}
+    costs: dict[str, list[float]] = {side: [] for side in SIDES}
     lags: dict[str, list[float]] = {side: [] for side in SIDES}
     with ExitStack() as stack:
         source = stack.enter_context(OurPeer(folder / "source"))
@@ -53,13 +53,16 @@ def mirror(session: Session) -> Iterator[Row]:
                 with OurPeer(folder / f"target-{number}-{side}") as target:
                     topic = f"bench-{number}"
                     asyncio.run(fill(source, topic, count))
-                    rates[side].append(asyncio.run(copied_rate(side, folder, source, target, topic, count)))
+                    rate, cpu_us = asyncio.run(copied_rate(side, folder, source, target, topic, count))
+                    rates[side].append(rate)
+                    costs[side].append(cpu_us)
                     lags[side].append(
                         asyncio.run(lag_p95(side, folder, source, target, f"lag-{number}-{side}", seconds))
                     )
     what = f"messages of {BODY_SIZE} bytes with key, tag and 2 properties, {QUEUES} queues: RocketMQ → RocketMQ"
     loop = "a plain loop of pulls and sends"
     yield Row("mirror/messages", what, "messages/s", rates["mirror"], rates["loop"], loop, more={"messages": count})
+    yield Row("mirror/cpu", "CPU time of the copying process for a message", "us", costs["mirror"], costs["loop"], loop)
     yield Row(
         "mirror/lag",
         f"send in the source until the copy is stored, p95 at {RATE} messages/s",
@@ -103,49 +106,48 @@ async def fill(peer: OurPeer, topic: str, count: int) -> None:
 
 
 @contextmanager
-def copying(side: str, folder: Path, source: OurPeer, target: OurPeer, topic: str) -> Iterator[Callable[[], None]]:
-    """Let a side copy a topic; yield what raises if it has ended."""
+def copying(side: str, folder: Path, source: OurPeer, target: OurPeer, topic: str) -> Iterator[Command]:
+    """Let a side copy a topic."""
     name = f"{topic}-{side}"
-    if side == "mirror":
-        own = ("--source", source.namesrv_address, "--namesrv", target.namesrv_address, "--folder", str(folder / name))
-        names = ("--source-name", "east", "--target-name", "west")
-        with running(folder / f"{name}.log", "mirror", "run", topic, *own, *names) as command:
-            yield command.check
+    if side == "loop":
+        where = (topic, source.namesrv_address, target.namesrv_address)
+        with running(folder / f"{name}.log", *where, module="bench.plain_copy") as command:
+            yield command
         return
-    arguments = [sys.executable, "-m", "bench.plain_copy", topic, source.namesrv_address, target.namesrv_address]
-    process = subprocess.Popen(arguments)
-
-    def check() -> None:
-        if process.poll() is not None:
-            raise RuntimeError(f"bench.plain_copy ended with {process.returncode}")
-
-    try:
-        yield check
-    finally:
-        process.kill()
-        process.wait()
+    own = ("--source", source.namesrv_address, "--namesrv", target.namesrv_address, "--folder", str(folder / name))
+    names = ("--source-name", "east", "--target-name", "west")
+    with running(folder / f"{name}.log", "mirror", "run", topic, *own, *names) as command:
+        yield command
 
 
-async def copied_rate(side: str, folder: Path, source: OurPeer, target: OurPeer, topic: str, count: int) -> float:
-    """Return the messages/s of a side."""
+async def copied_rate(
+    side: str, folder: Path, source: OurPeer, target: OurPeer, topic: str, count: int
+) -> tuple[float, float]:
+    """Return the messages/s of a side, and its CPU time of a message in us, both from the first copy that is seen."""
     queues = await create(target, topic)
+    begun: list[tuple[int, float]] = []
     async with Admin(target.namesrv_address) as admin:
-        with copying(side, folder, source, target, topic) as check:
+        with copying(side, folder, source, target, topic) as process:
 
             async def copied() -> int:
-                check()
-                return sum([await admin.max_offset(queue) for queue in queues])
+                process.check()
+                found = await ends(admin, queues)
+                if found and not begun:
+                    begun.append((found, cpu_seconds(process.pid)))
+                return found
 
-            return await rate_of(copied, count)
+            rate = await rate_of(copied, count)
+            ((first, cpu_s),) = begun
+            return rate, 1e6 * (cpu_seconds(process.pid) - cpu_s) / (count - first)
 
 
 async def lag_p95(side: str, folder: Path, source: OurPeer, target: OurPeer, topic: str, seconds: float) -> float:
     """Return the 95th percentile of the lag, in ms."""
     queues, copies = await create(source, topic), await create(target, topic)
     async with Admin(target.namesrv_address) as admin, Producer("bench", source.namesrv_address) as producer:
-        with copying(side, folder, source, target, topic) as check:
+        with copying(side, folder, source, target, topic) as process:
             counted, sent = await send_at_rate(producer, topic, queues, seconds)
-            await until(lambda: ends(admin, copies), sent, check)
+            await until(lambda: ends(admin, copies), sent, process.check)
         lags = []
         for queue in copies:
             async for one in admin.messages_of_queue(queue, 0, await admin.max_offset(queue)):

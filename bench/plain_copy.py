@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 
 from mqtrail.client import Admin, Producer
 from mqtrail.wire import Message, MessageQueue
@@ -48,4 +49,5 @@ async def main(topic: str, source: str, target: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main(*sys.argv[1:]))

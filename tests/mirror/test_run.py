@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -356,6 +358,43 @@ def test_pulls_that_fail_each_time(
         asyncio.run(ended())
 
 
+@pytest.mark.parametrize(("follows", "expected"), [(False, [1, 1]), (True, [1, 1, 2, 2])])
+def test_reading(
+    topic: str,
+    east: Embedded,
+    monkeypatch: pytest.MonkeyPatch,
+    follows: bool,
+    expected: list[int],
+) -> None:
+    """To the ends that are known, or on to those that the replies tell; at the time limit, no pull is thrown away."""
+    create(east, topic)
+    send(east, topic, numbered(topic, 8))
+    clock = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr("mqtrail.mirror.source.time", clock)
+    monkeypatch.setattr("mqtrail.mirror.source.PULL_COUNT", 2)
+    asked, pull = list[int](), MirrorSource._pull
+
+    async def counted(self: MirrorSource, queue: MessageQueue, offset: int, end: int) -> QueuePart:
+        asked.append(offset)
+        return await pull(self, queue, offset, end)
+
+    monkeypatch.setattr(MirrorSource, "_pull", counted)
+
+    async def counts() -> list[int]:
+        async with Admin(east.namesrv_address) as admin:
+            queues = [MessageQueue(topic, "broker-a", number) for number in range(2)]
+            found = []
+            reading = MirrorSource(admin).read(dict.fromkeys(queues, 0), dict.fromkeys(queues, 1), 1.0, follows=follows)
+            async for part in reading:
+                found.append(len(part.messages))
+                if len(found) == 2:
+                    clock.monotonic = lambda: 2.0
+            return found
+
+    assert asyncio.run(counts()) == expected
+    assert len(asked) == len(expected)
+
+
 def test_large_bodies(
     topic: str, east: Embedded, west: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,7 +407,8 @@ def test_large_bodies(
     async def counts() -> list[int]:
         async with Admin(east.namesrv_address) as admin:
             queue = MessageQueue(topic, "broker-a", 0)
-            return [len(part.messages) async for part in MirrorSource(admin).read({queue: 0}, {queue: 5})]
+            parts = MirrorSource(admin).read({queue: 0}, {queue: 5}, inf, follows=False)
+            return [len(part.messages) async for part in parts]
 
     assert asyncio.run(counts()) == [2, 2, 1]
     assert run(configured(east, tmp_path, topic), west).counts == {"copied": 5}

@@ -327,10 +327,11 @@ class Mirror(Feed):
                 continue
             until_s = time.monotonic() + max(ENDS_S, rest_s)
             positions = {queue: self._positions[queue] for queue in ends}
-            async with aclosing(source.read(positions, ends)) as parts:
+            reading = source.read(positions, ends, until_s, follows=self._goal is None)
+            async with aclosing(reading) as parts:
                 async for part in parts:
                     await self._pass(lanes, part)
-                    if self._stopping.is_set() or time.monotonic() >= until_s:
+                    if self._stopping.is_set():
                         break
         await lanes.drain()
 
