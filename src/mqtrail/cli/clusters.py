@@ -237,7 +237,7 @@ def _accounts(admin: SyncAdmin, broker: str) -> dict[str, Any]:
         for error in accounts.failures.values():
             raise error
     except (MQError, OSError) as error:
-        return {"accounts": None, "accounts_note": str(error)}
+        return {"accounts": None, "accounts_note": f"{error}: if the broker uses ACL files, copy conf/plain_acl.yml"}
     return {"accounts": next(iter(accounts.values())).members()}
 
 

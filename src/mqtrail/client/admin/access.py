@@ -230,7 +230,10 @@ class AdminAccess(AdminHandover):
         return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext))
 
     async def acl_accounts(self, *, cluster: str | None = None, broker: str | None = None) -> Gathered[AclAccounts]:
-        """Each master's accounts and white addresses, without secret keys. Apache's 4.9.8 and 5.x refuse it."""
+        """Each master's accounts and white addresses, without secret keys.
+
+        Apache's 5.x refuses this request, and 4.9.7 does not answer it.
+        """
         code = RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG
 
         async def accounts(address: str) -> AclAccounts:
