@@ -20,6 +20,7 @@ from mqtrail.wire import (
 from .admin import (
     END_MS_MAX,
     OFFSETS_AT_MEMBERS,
+    SERVER_SIDE_RESET,
     AclVersion,
     Admin,
     BrokerDelays,
@@ -154,6 +155,7 @@ from .trace import TraceCounts
 __all__ = [
     "END_MS_MAX",
     "OFFSETS_AT_MEMBERS",
+    "SERVER_SIDE_RESET",
     "AclVersion",
     "Admin",
     "Allocation",

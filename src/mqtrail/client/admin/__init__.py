@@ -24,7 +24,7 @@ from .groups import Member
 from .half_messages import BrokerHalfMessages, HalfMessage
 from .handed_out import BrokerPops, HandedOut
 from .messages import END_MS_MAX, QueryResult, Resent, Track, TrackStatus
-from .offsets import QueueMove
+from .offsets import SERVER_SIDE_RESET, QueueMove
 from .places import OFFSETS_AT_MEMBERS
 from .replicas import ReplicaInfo, ReplicaReport
 from .topics import Deleted
@@ -32,6 +32,7 @@ from .topics import Deleted
 __all__ = [
     "END_MS_MAX",
     "OFFSETS_AT_MEMBERS",
+    "SERVER_SIDE_RESET",
     "AclVersion",
     "Admin",
     "BrokerDelays",

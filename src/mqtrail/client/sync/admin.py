@@ -82,6 +82,7 @@ class SyncAdmin(Facade[Admin]):
     plan_clone = waiting(Admin.plan_clone)
     reset_offset = waiting(Admin.reset_offset)
     reset_queue = waiting(Admin.reset_queue)
+    resets_offsets = waiting(Admin.resets_offsets)
     skip_backlog = waiting(Admin.skip_backlog)
     set_offset = waiting(Admin.set_offset)
     set_offsets = waiting(Admin.set_offsets)
