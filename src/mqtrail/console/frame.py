@@ -357,6 +357,14 @@ def _cell(cell: Any) -> None:
         tag("td", cell, "number" if isinstance(cell, int | float) else "")
 
 
+def lacks_cluster(desk: Desk, reader: PageReader) -> bool:
+    """Return whether this console has no cluster; then draw how to start one with a cluster."""
+    if desk.sources.live is not None:
+        return False
+    start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+    return True
+
+
 def start_with(reader: PageReader, name: str, command: str) -> None:
     """Draw what to do where there is no such source."""
     tag("p", reader.say(name))

@@ -27,6 +27,7 @@ from .frame import (
     codes,
     frame,
     keep_live,
+    lacks_cluster,
     link,
     section,
     start_with,
@@ -102,10 +103,7 @@ def _lake_part(desk: Desk, reader: PageReader) -> PagePart | None:
 
 
 def _cluster_part(desk: Desk, reader: PageReader) -> PagePart | None:
-    if desk.sources.live is not None:
-        return PagePart(desk, reader)
-    start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
-    return None
+    return None if lacks_cluster(desk, reader) else PagePart(desk, reader)
 
 
 def _wrong(reader: PageReader, report: Report) -> None:

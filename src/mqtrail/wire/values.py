@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from typing import Self
+from typing import Final, Self
 
 from .codes import MessageSysFlag
 from .errors import IdError
@@ -28,6 +28,7 @@ from .properties import (
 )
 
 __all__ = [
+    "OWN_HOST",
     "Host",
     "Message",
     "MessageExt",
@@ -81,6 +82,10 @@ class Host:
 
     def __str__(self) -> str:
         return f"{self.ip}:{self.port}"
+
+
+OWN_HOST: Final = Host("127.0.0.1", 0)
+"""The host of what a server requests for itself, and of a client whose address is unknown."""
 
 
 @lru_cache(maxsize=4096)

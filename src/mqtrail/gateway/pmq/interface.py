@@ -20,7 +20,7 @@ from fastapi.responses import PlainTextResponse, Response
 
 from mqtrail.clock import now_ms
 from mqtrail.wire import (
-    Host,
+    OWN_HOST,
     Message,
     MQError,
     OffsetCommit,
@@ -34,6 +34,7 @@ from mqtrail.wire import (
 
 from ..caller import Caller, problem_of_error
 from ..config import CLIENT_ID, DoorConfig
+from ..exchange import host_of
 from ..gate import Gate
 from ..json_size import VALUES_MAX, has_many_values
 from ..mail import Mail, mail_of
@@ -72,7 +73,6 @@ STIRRED_S: Final = 10.0  # how long polls are held short after a change
 SLEEP_MAX_MS: Final = 1_000  # pmq's own
 TICK_S: Final = 0.5
 LOOK_S: Final = 5.0  # between two looks for new queues of topics
-NOBODY: Final = Host("127.0.0.1", 0)
 FAILURE_QUEUES: Final = 2
 PULL_MAX: Final = 500  # messages of one answer
 MEMBER_LEASE_MS: Final = EXPIRE_MS + 10_000  # of a broadcast group; each heartbeat renews it
@@ -173,7 +173,7 @@ class PmqInterface:
 
     async def _look_for_queues(self) -> None:
         """Have groups consume the queues that their topics have now, whoever changed them."""
-        broker = PmqBroker(self._caller, NOBODY)
+        broker = PmqBroker(self._caller, OWN_HOST)
         counts: dict[str, set[int]] = {}  # numbers that groups know
         looked = 0
         for group in list(self._desk.groups.values()):
@@ -595,10 +595,10 @@ class PmqInterface:
                 body = decoder.decode(text)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 return _json(request, failed(f"Could not read document: {error}"))
-            client = request.client or ("127.0.0.1", 0)
+            client = host_of(request)
             try:
                 own = request.scope.get("server") or ("", 0)
-                answer = await serve(body, PmqBroker(self._caller, Host(*client), str(own[0])))
+                answer = await serve(body, PmqBroker(self._caller, client, str(own[0])))
             except Problem as problem:
                 answer = refused(problem.detail)
             except (MQError, TimeoutError) as error:
@@ -650,7 +650,7 @@ def _json(request: Request, answer: Answer) -> Response:
 
 def _server_ip(request: Request) -> str:
     server = request.scope.get("server")
-    return server[0] if server else "127.0.0.1"
+    return server[0] if server else OWN_HOST.ip
 
 
 def _address(request: Request) -> str:

@@ -31,6 +31,7 @@ from ..base import (
     PendingRecord,
     QueueState,
     ReadResult,
+    RecordBatch,
     Recovery,
     Retention,
 )
@@ -316,7 +317,7 @@ class CommitLogStore:
             self._indexer.hand_over(begin, records, tickets, self._store_ms)
         return tickets
 
-    def begin_batch(self, topic: str, queue_id: int) -> EncodedBatch:
+    def begin_batch(self, topic: str, queue_id: int) -> RecordBatch:
         """Return an empty batch; see the contract."""
         return self._appender.begin_batch(topic, queue_id, self._append_batch)
 

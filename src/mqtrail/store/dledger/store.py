@@ -240,7 +240,7 @@ class LedgerStore(CommitLogStore):
             raise too_large(size, size_max, len(record.body), len(record.properties))
         return size
 
-    def begin_batch(self, topic: str, queue_id: int) -> RecordBatch:  # type: ignore[override]
+    def begin_batch(self, topic: str, queue_id: int) -> RecordBatch:
         """Return an empty batch; see the contract."""
         return _Batch(self, topic, queue_id)
 

@@ -21,6 +21,7 @@ from ..base import (
     PendingRecord,
     QueueState,
     ReadResult,
+    RecordBatch,
     Recovery,
     Retention,
 )
@@ -235,7 +236,7 @@ class SqlStore:
             )
         return self._writer.append(records, now_ms)
 
-    def begin_batch(self, topic: str, queue_id: int) -> TableBatch:
+    def begin_batch(self, topic: str, queue_id: int) -> RecordBatch:
         """Return an empty batch; see the contract."""
         return TableBatch(topic, queue_id, self._writer, self.append)
 
