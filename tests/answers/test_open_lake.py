@@ -109,6 +109,16 @@ def test_an_answer_is_shared_until_the_next_commit(path: Path, monkeypatch: pyte
     opened.close()
 
 
+def test_viewers_share_a_search_for_incidents(path: Path) -> None:
+    """What people did about them is added for each viewer. A search whose result is kept is one of its own."""
+    opened, answers = answers_of(path)
+    first = answers.incidents(AS_OF_MS, is_kept=False)
+    assert answers.incidents(AS_OF_MS + 1, is_kept=False) is first
+    assert answers.incidents(AS_OF_MS, 0, None, is_kept=False) is not first
+    assert answers.incidents(AS_OF_MS) is not first
+    opened.close()
+
+
 def test_memory_is_bounded(path: Path) -> None:
     """All questions together have one bound, and a private folder for what does not fit."""
     opened, _ = answers_of(path)

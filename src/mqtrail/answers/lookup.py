@@ -143,11 +143,14 @@ class Answers:
         """Search the causes of bad messages in [first_ms, end_ms), by default in the last day of the lake. LakeError.
 
         What the search finds with default settings is kept in the lake's table; if a pipeline writes the lake, after
-        its next cycle. is_kept=False: the search writes nothing.
+        its next cycle. is_kept=False: it writes nothing, and is shared with others.
         """
         wanted = settings or IncidentSettings()
+        question = None if is_kept else ("incidents", first_ms, end_ms, wanted)
         with self._lent() as view:
-            answer, found = view.read(lambda read: incidents.search_incidents(read, now_ms, first_ms, end_ms, wanted))
+            answer, found = self._answer(
+                view, lambda read: incidents.search_incidents(read, now_ms, first_ms, end_ms, wanted), question
+            )
             if not is_kept or answer.first_ms is None or answer.end_ms is None or wanted != IncidentSettings():
                 return answer
             if answer.scope.is_damaged:
@@ -230,9 +233,12 @@ class Answers:
     def _ask(self, ask: Callable[[LakeView], T], question: Hashable = None) -> T:
         """Return ask(view). question: what is asked, if the answer may be shared with others. LakeError."""
         with self._lent() as view:
-            if self._opened is None or question is None:
-                return view.read(ask)
-            return self._opened.shared((self._cluster, question), view, ask)
+            return self._answer(view, ask, question)
+
+    def _answer(self, view: LakeView, ask: Callable[[LakeView], T], question: Hashable) -> T:
+        if self._opened is None or question is None:
+            return view.read(ask)
+        return self._opened.shared((self._cluster, question), view, ask)
 
     @contextmanager
     def _lent(self) -> Iterator[LakeView]:
