@@ -286,6 +286,17 @@ def test_a_range_of_the_first_page(of_lake: str, visit: Begin) -> None:
     tab.page.wait_for_url("**/search?q=verdict%3A**from%3A1577836800000")
 
 
+def test_a_chart_that_has_not_changed_is_not_drawn_again(of_lake: str, visit: Begin) -> None:
+    """Else a range that a pointer draws over it, and its open table, would be gone at each refresh of the page."""
+    tab = visit(of_lake)
+    tab.open("/")
+    tab.page.wait_for_function(f"{CHART}?.isBrushed")
+    tables = "document.querySelectorAll('main table')"
+    tab.page.evaluate(f"[document.querySelector('.chart'), ...{tables}].forEach(one => (one.isOld = true))")
+    tab.page.wait_for_function(f"{tables}.length > 0 && [...{tables}].some(one => !one.isOld)", timeout=60_000)
+    assert tab.page.evaluate("document.querySelector('.chart').isOld")
+
+
 def test_an_incident_is_acknowledged_and_muted(visit: Begin, tmp_path: Path) -> None:
     """From the list to the incident; a mute needs a reason, and what was typed stays when it is refused."""
     made = IncidentLake(3, messages=6_000)
@@ -306,6 +317,7 @@ def test_an_incident_is_acknowledged_and_muted(visit: Begin, tmp_path: Path) -> 
         tab.wait_for("muted by 127.0.0.1 until")
         tab.page.get_by_role("button", name="Acknowledge").click()
         tab.wait_for("✔ acknowledged by 127.0.0.1")
+        tab.page.wait_for_function("document.activeElement.innerText.startsWith('✔ acknowledged by')")
         tab.wait_for("10.2.0.0 is replaced")
         assert tab.violations() == []
         tab.shot("incident")

@@ -20,6 +20,7 @@ TIMES = (1_000, 2_000, 3_000)
         ([{"coordRange": [1, 3]}], None),
         ([{"coordRange": [2, 1]}], None),
         ([{"coordRange": ["x", 1]}], None),
+        ([{"coordRange": [0, float("inf")]}], None),
         ([{"coordRange": [1]}], None),
         ([{}], None),
         ([], None),

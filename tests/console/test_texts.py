@@ -69,7 +69,7 @@ def test_pages_use_texts_that_exist() -> None:
         | {fate.value for fate in Fate}
         | {f"act_{kind}" for kind in IncidentActKind}
         | {f"fresh_{source}" for source in FreshSource}
-        | {f"field_{name}" for name in ("source", "topic", "queue", "offset")}
+        | {f"offset_{name}" for name in ("source", "topic", "queue", "offset")}
         | {f"election_{reason}" for reason in ELECTION_REASONS}
         | {f"field_{name}" for name in FIELDS}
         | {f"facet_{name}" for name in FACETS}
@@ -148,3 +148,10 @@ def test_hex_dump() -> None:
     assert dump.splitlines()[0].startswith("00000000  3c 62 3e 00 28")
     assert dump.splitlines()[0].endswith("<b>.()*+,-./0123")
     assert dump.splitlines()[1].startswith("00000010  34 35")
+
+
+def test_the_fields_of_a_search_have_their_own_words() -> None:
+    """Another form of the console has fields of the same names."""
+    assert {name: TEXTS[f"field_{name}"][0] for name in FIELDS} == {
+        name: field.meaning for name, field in FIELDS.items()
+    }

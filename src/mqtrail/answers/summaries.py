@@ -198,6 +198,11 @@ class ShownIncident:
     good_examples: tuple[str, ...]
     handling: IncidentHandling | None = None
 
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What is the same in every search: cluster, cause and conditions; without these, the first symptom."""
+        return self.cluster, self.cause, *(sorted(self.conditions) or self.symptoms[:1])
+
 
 @dataclass(frozen=True, slots=True)
 class IncidentsAnswer:

@@ -16,7 +16,7 @@ async def broker(desk: Desk, reader: PageReader, name: str) -> None:
     with frame(reader, f"{reader.say('broker')} {name}"):
         if lacks_cluster(desk, reader):
             return
-        if desk.changing is not None:
+        if desk.can_administer:
             with section(reader.say("set-broker-settings")):
                 _form(reader, name)
         with section(reader.say("settings")):

@@ -9,6 +9,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from mqtrail.answers import BrokerRow, BrokersAnswer, GroupsAnswer, TopicRow, TopicsAnswer
+from mqtrail.answers.access import Right
 from mqtrail.wire import MASTER_ID
 
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, lacks_cluster, link, section, table, tag
@@ -31,12 +32,12 @@ async def cluster(desk: Desk, reader: PageReader) -> None:
                 ("pops", "/pops"),
                 ("replication", "/replication"),
                 ("name_servers", "/name-servers"),
-                ("broker_access", "/broker-access"),
+                *([("broker_access", "/broker-access")] if Right.ADMINISTER in desk.rights else []),
             ):
                 link(reader.say(name), path, "button")
-            if desk.changing is not None:
+            if desk.can_administer:
                 link(reader.say("audit_log"), "/audit", "button")
-        if desk.changing is not None:
+        if desk.can_administer:
             with section(reader.say("set-topic")):
                 topic_form(reader)
             with section(reader.say("set-group")):

@@ -63,13 +63,21 @@ class Desk:
     """What people saved; None: nobody can."""
     handled: HandledIncidents | None = None
     """The acknowledged and muted incidents; None: unknown."""
+    rights: frozenset[Right] = frozenset(Right)
+    """What the roles of the reader give, at least on some topics."""
 
     def of(self, request: Request) -> Desk:
         """Return what a page of this request answers from: the sources as its reader may see them."""
         now = visitor_of(request).now
-        may_change = any(one.gives(Right.OPERATE) for one in now().grants)
+        rights = frozenset(right for right in Right for one in now().grants if one.gives(right))
         seen = SeenSources(self.sources.sources, self.sources.names, now)
-        return replace(self, sources=seen, changing=self.changing if may_change else None)
+        changing = self.changing if Right.OPERATE in rights else None
+        return replace(self, sources=seen, changing=changing, rights=rights)
+
+    @property
+    def can_administer(self) -> bool:
+        """Whether the reader may change topics, groups and settings."""
+        return self.changing is not None and Right.ADMINISTER in self.rights
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,9 +263,13 @@ class PagePart:
         with self._answer:
             tag("p", reader.say("loading"), "quiet")
         self._as_of = ""
+        self._drawn: object = None
 
-    async def show(self, ask: Callable[[], T], draw: Callable[[T], None]) -> T | None:
-        """Ask in a worker and draw the answer; None if it failed."""
+    async def show(self, ask: Callable[[], T], draw: Callable[[T], None], *, is_kept: bool = False) -> T | None:
+        """Ask in a worker and draw the answer; None if it failed.
+
+        is_kept: an answer that equals the one drawn is not drawn again, so that what the reader does there goes on.
+        """
         try:
             answer = await self._desk.workers.run(ask)
         except Problem as problem:
@@ -265,14 +277,19 @@ class PagePart:
             if problem.status is HTTPStatus.UNAUTHORIZED:
                 ui.navigate.to(f"{LOGIN}?to={quote(self._reader.path)}")
             return None
+        if is_kept and answer == self._drawn:
+            self._problem.set_visibility(False)
+            return answer
         if not self.put(lambda: draw(answer)):
             return None
+        self._drawn = answer
         at_ms = _as_of(answer)
         self._as_of = "" if at_ms is None else self._reader.moment(at_ms)
         return answer
 
     def put(self, draw: Callable[[], None]) -> bool:
         """Draw the part again; return whether that succeeded."""
+        self._drawn = None
         self._problem.set_visibility(False)
         self._answer.clear()
         try:
@@ -295,6 +312,7 @@ class PagePart:
             if self._as_of:
                 tag("p", self._reader.say("older_below", at=self._as_of))
         if not self._as_of:
+            self._drawn = None
             self._answer.clear()
 
 

@@ -76,6 +76,7 @@ async def group(desk: Desk, reader: PageReader, name: str) -> None:
                 _form_of(reader, "clone-offsets", name, ("source", "120"), ("topic", "255"))
             with section(reader.say("set-offset")):
                 _form_of(reader, "set-offset", name, ("topic", "255"), ("queue", "280"), ("offset", "18"))
+        if desk.can_administer:
             with section(reader.say("set-group")):
                 group_form(reader, name)
             with section(reader.say("delete-group")):
@@ -113,7 +114,7 @@ def _form_of(reader: PageReader, action: str, group_name: str, *fields: tuple[st
         for field, value in (("action", action), ("group", group_name)):
             tag("input", type="hidden", name=field, value=value)
         for field, size in fields:
-            words = reader.say(f"field_{field}")
+            words = reader.say(f"offset_{field}")
             tag("input", name=field, maxlength=size, required="", placeholder=words, **{"aria-label": words})
         tag("button", reader.say("plan_it"), type="submit")
 

@@ -83,8 +83,10 @@ async def home(desk: Desk, reader: PageReader) -> None:
             asked.append(
                 wrong.show(lambda: lake().report(now_ms(), worst=0, is_last_day=True), lambda one: _wrong(reader, one))
             )
-            asked.append(history.show(lambda: lake().history(now_ms(), is_last_day=True), chart.draw))
-            asked.append(fresh.show(lambda: lake().freshness(now_ms()), partial(_freshness, reader)))
+            asked.append(history.show(lambda: lake().history(now_ms(), is_last_day=True), chart.draw, is_kept=True))
+            asked.append(
+                fresh.show(lambda: lake().freshness(now_ms()), partial(_freshness, desk.sources.settings, reader))
+            )
         if lag and brokers and servers:
             live_cluster = desk.sources.of_cluster()
             asked.append(lag.show(live_cluster.lag, lambda one: _lag(reader, one)))
@@ -239,7 +241,7 @@ def brushed(areas: Any, times: Sequence[int], step_ms: int) -> tuple[int, int] |
     """Return [first, end) in ms of what the reader drew over the chart; None: nothing, as after a click."""
     try:
         first, last = (int(one) for one in areas[0]["coordRange"])
-    except (TypeError, ValueError, LookupError):
+    except (TypeError, ValueError, LookupError, OverflowError):
         return None
     if not (0 <= first <= last < len(times)):
         return None
@@ -260,7 +262,7 @@ def tag_summary(reader: PageReader) -> Any:
     return tag("div")
 
 
-def _freshness(reader: PageReader, answer: FreshnessAnswer) -> None:
+def _freshness(settings: Settings, reader: PageReader, answer: FreshnessAnswer) -> None:
     """Draw until when the lake knows each source; a source that is old, or unknown, is marked."""
     bounds(reader, answer.scope)
     if not answer.sources:
@@ -272,7 +274,7 @@ def _freshness(reader: PageReader, answer: FreshnessAnswer) -> None:
             words = " ".join(part for part in (reader.say(f"fresh_{one.source}"), one.broker_name) if part)
             source = f"{one.cluster} / {words}" if answer.scope.is_mixed else words
             behind_ms = None if one.known_ms is None else max(0, now_ms() - one.known_ms)
-            is_late = behind_ms is None or behind_ms > Settings().state_age_ms_max
+            is_late = behind_ms is None or behind_ms > settings.state_age_ms_max
             mark = MARKS["warning" if is_late or one.why else "good"]
             add([f"{mark} {source}", reader.at(one.known_ms), duration(behind_ms), one.why])
     if len(answer.sources) > SOURCES_MAX:

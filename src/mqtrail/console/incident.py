@@ -80,6 +80,7 @@ class _IncidentForm:
         self._why = ""
         self._mute_ms = 24 * HOUR_MS
         self._problem: ui.element | None = None
+        self._status: ui.element | None = None
 
     async def show(self) -> None:
         """Load and draw it."""
@@ -98,7 +99,7 @@ class _IncidentForm:
     def _draw(self, found: tuple[IncidentHandling, bool]) -> None:
         handling, may = found
         reader = self._reader
-        tag("p", handling_words(reader, handling), role="status")
+        self._status = tag("p", handling_words(reader, handling), role="status", tabindex="-1")
         if may:
             self._form(handling)
         if handling.history:
@@ -159,7 +160,11 @@ class _IncidentForm:
                     tag("p", problem.detail)
             return
         self._why = ""
-        self._part.put(lambda: self._draw(found))
+        if self._part.put(lambda: self._draw(found)) and self._status is not None:
+            # The pressed button is gone; who uses the keyboard goes on at what holds now.
+            self._status.client.run_javascript(
+                f"setTimeout(() => document.getElementById({self._status.html_id!r})?.focus())"
+            )
 
 
 def _unknown() -> None:

@@ -39,7 +39,7 @@ async def pops(desk: Desk, reader: PageReader) -> None:
         live = ui.switch(reader.say("live"), value=True)
         part = PagePart(desk, reader)
         commands(reader, ["mqtrail", "group", "pops", "--namesrv", desk.sources.namesrv], "/pops")
-        if desk.changing is not None:
+        if desk.can_administer:
             with section(reader.say("set-consume-mode")):
                 _form(reader)
     cluster = desk.sources.of_cluster()

@@ -20,7 +20,7 @@ async def topic(desk: Desk, reader: PageReader, name: str) -> None:
         with tag("div", classes="tools"):
             link(reader.say("search"), "/search", "button", q=f'topic:"{name}"')
         part = PagePart(desk, reader)
-        if desk.changing is not None:
+        if desk.can_administer:
             with section(reader.say("set-topic")):
                 topic_form(reader, name)
             with section(reader.say("delete-topic")):

@@ -7,7 +7,6 @@ acknowledgement holds for the incident that was there, not for one that comes la
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ from mqtrail.net import Actor, AuditLog
 from mqtrail.trail.incidents import APART_MS
 from mqtrail.wire import MQError
 
+from ..databases import open_database
 from ..model import moment_text
 from ..summaries import IncidentAct, IncidentActKind, IncidentHandling, IncidentsAnswer, ShownIncident
 
@@ -55,12 +55,8 @@ class UnknownIncident(MQError):
 
 
 def key_of(one: ShownIncident) -> str:
-    """Return what identifies an incident in every search: a digest of its cluster, cause and conditions.
-
-    Without conditions its first symptom tells it apart.
-    """
-    parts = (one.cluster, one.cause, *(sorted(one.conditions) or one.symptoms[:1]))
-    return sha256(repr(parts).encode()).hexdigest()[:16]
+    """Return a digest of what identifies an incident in every search."""
+    return sha256(repr(one.identity).encode()).hexdigest()[:16]
 
 
 class HandledIncidents:
@@ -123,11 +119,8 @@ class HandledIncidents:
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # reasons may name customers
-            file = sqlite3.connect(self.path, timeout=10, isolation_level=None)
+            file = open_database(self.path, _SCHEMA, isolation_level=None)  # reasons may name customers
             try:
-                file.executescript(_SCHEMA)
                 yield file
             finally:
                 file.close()  # without COMMIT nothing is kept
