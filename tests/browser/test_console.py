@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
@@ -297,13 +298,20 @@ def test_a_chart_that_has_not_changed_is_not_drawn_again(of_lake: str, visit: Be
     assert tab.page.evaluate("document.querySelector('.chart').isOld")
 
 
-def test_an_incident_is_acknowledged_and_muted(visit: Begin, tmp_path: Path) -> None:
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder for a lake whose path a picture of the docs shows."""
+    with tempfile.TemporaryDirectory(prefix="lake-") as folder:
+        yield Path(folder)
+
+
+def test_an_incident_is_acknowledged_and_muted(visit: Begin, tmp_path: Path, short_path: Path) -> None:
     """From the list to the incident; a mute needs a reason, and what was typed stays when it is refused."""
     made = IncidentLake(3, messages=6_000)
     FAULTS["bad host"].put(made, "G1a", 15)
-    commit_all(made, tmp_path / "shop")
-    with console(tmp_path / "shop", data=tmp_path / "data") as url:
-        tab = visit(url)
+    commit_all(made, short_path / "shop")
+    with console(short_path / "shop", data=tmp_path / "data") as url:
+        tab = visit(url, viewport={"width": 1400, "height": 900})
         tab.open("/incidents")
         tab.wait_for("◌ not acknowledged")
         tab.page.locator("main td a[href^='/incident?']").first.click()
@@ -323,6 +331,7 @@ def test_an_incident_is_acknowledged_and_muted(visit: Begin, tmp_path: Path) -> 
         tab.shot("incident")
         tab.open("/incidents")
         tab.wait_for("✔ acknowledged by 127.0.0.1")
+        tab.shot("incidents")
         assert tab.violations() == []
     changes = read_audit(tmp_path / "data" / "audit.jsonl").changes
     assert [one.action for one in changes] == ["acknowledge-incident", "mute-incident"]

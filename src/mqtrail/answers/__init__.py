@@ -50,6 +50,7 @@ from .model import (
     duration_text,
     export_line,
     moment_text,
+    number_text,
 )
 from .operations import (
     ELECTION_REASONS,
@@ -241,6 +242,7 @@ __all__ = [
     "examine",
     "export_line",
     "moment_text",
+    "number_text",
     "parse_query",
     "query_text",
     "rows_of",

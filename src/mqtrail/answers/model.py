@@ -360,5 +360,10 @@ def duration_text(ms: float | None) -> str:
         return "?"
     for limit, unit, size in ((1_000, "ms", 1), (120_000, "s", 1_000), (7_200_000, "min", 60_000)):
         if abs(ms) < limit:
-            return f"{ms / size:.3g} {unit}" if size > 1 else f"{ms:.0f} ms"
-    return f"{ms / 3_600_000:.3g} h"
+            return f"{number_text(ms / size)} {unit}" if size > 1 else f"{ms:.0f} ms"
+    return f"{number_text(ms / 3_600_000)} h"
+
+
+def number_text(number: float) -> str:
+    """Return a number with three digits, or all that it has before the point: `1.23`, `45,678`."""
+    return f"{number:.3g}" if abs(number) < 999.5 else f"{number:,.0f}"

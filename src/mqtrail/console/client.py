@@ -7,7 +7,7 @@ from typing import Final
 
 from nicegui import ui
 
-from mqtrail.answers import ClientAnswer
+from mqtrail.answers import ClientAnswer, number_text
 from mqtrail.answers.access import Right
 from mqtrail.wire import visible_lines
 
@@ -79,7 +79,7 @@ def _draw(reader: PageReader, answer: ClientAnswer) -> None:
         columns = ("topic", "handler_takes", "done_per_s", "failed_per_s", "failed_hour")
         with table([reader.say(name) for name in columns], reader.say("topics")) as add:
             for one in answer.topics[:ROWS_MAX]:
-                rates = (f"{one.done_per_s:.3g}", f"{one.failed_per_s:.3g}")
+                rates = (number_text(one.done_per_s), number_text(one.failed_per_s))
                 add([one.topic, duration(one.handler_ms), *rates, count(one.failed_count)])
     with (
         section(reader.say("subscriptions")),

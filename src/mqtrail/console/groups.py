@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from mqtrail.answers import GroupWait, LagAnswer, MembersAnswer
+from mqtrail.answers import GroupWait, LagAnswer, MembersAnswer, number_text
 from mqtrail.answers.changes import RETRIES_MAX
 from mqtrail.client import GroupLag, TrendState
 
@@ -179,7 +179,7 @@ def trend(reader: PageReader, one: GroupLag) -> str:
     """Return the trend of a group in words, with its rates."""
     found = one.trend
     drain = duration(None if found.drain_s is None else found.drain_s * 1000)
-    rates = [f"{rate:.3g}/s" for rate in (found.consumed_per_s, found.produced_per_s) if rate is not None]
+    rates = [f"{number_text(rate)}/s" for rate in (found.consumed_per_s, found.produced_per_s) if rate is not None]
     words = reader.say(found.state.value, drain=drain)
     return f"{words} ({' ← '.join(rates)})" if rates else words
 

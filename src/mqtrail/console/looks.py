@@ -9,7 +9,7 @@ from datetime import UTC, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from mqtrail.answers import moment_text
+from mqtrail.answers import moment_text, number_text
 from mqtrail.wire import visible
 
 UNKNOWN: Final = "?"
@@ -36,7 +36,7 @@ def duration(ms: float | None) -> str:
         return UNKNOWN
     for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
         if ms >= size:
-            return f"{ms / size:.3g} {unit}"
+            return f"{number_text(ms / size)} {unit}"
     return f"{ms:.0f} ms"
 
 
