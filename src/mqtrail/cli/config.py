@@ -16,7 +16,6 @@ import dataclasses
 import importlib
 import os
 import re
-import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -225,6 +224,8 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
         raise UsageError(
             f"settings file {chosen} cannot be read: {error}: check its path and permissions, and that it is UTF-8 text"
         ) from error
+    import tomllib  # for most commands there is no file
+
     try:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also of numbers with thousands of digits, and of deep nesting

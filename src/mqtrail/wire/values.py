@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from typing import Self
+from typing import Final, Self
 
 from .codes import MessageSysFlag
 from .errors import IdError
@@ -28,6 +28,7 @@ from .properties import (
 )
 
 __all__ = [
+    "BODY_SIZE_MAX",
     "Host",
     "Message",
     "MessageExt",
@@ -35,6 +36,7 @@ __all__ = [
     "SendStatus",
 ]
 
+BODY_SIZE_MAX: Final = 32 * 1024 * 1024  # bytes of one decompressed body; a broker's maxMessageSize is 4 MiB
 _PORT = struct.Struct(">i")
 _LEVEL = re.compile(r"-?[0-9]{1,9}")
 
