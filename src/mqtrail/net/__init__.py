@@ -12,7 +12,7 @@ from .client import Connection
 from .controllers import ControllerError, leading_controller
 from .durable_files import replace_file, sync_folder
 from .errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
-from .file_locks import hold_lock, is_lock_held
+from .file_locks import await_lock, hold_lock, is_lock_held
 from .garbage import collect_rarely, collected_rarely
 from .log import Log, log_processors
 from .loops import loop_factory, stop_on_signals
@@ -65,6 +65,7 @@ __all__ = [
     "TlsServerConfig",
     "accept_no_more",
     "address_list",
+    "await_lock",
     "bound_socket",
     "child_environment",
     "collect_rarely",
