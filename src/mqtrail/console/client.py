@@ -9,15 +9,14 @@ from nicegui import ui
 from mqtrail.answers import ClientAnswer
 from mqtrail.wire import visible_lines
 
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
+from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, lacks_cluster, link, section, table, tag
 from .looks import UNKNOWN, count, duration
 
 
 async def client(desk: Desk, reader: PageReader, group: str, client_id: str) -> None:
     """Draw what a member of a group reports. Its stacks are asked for by a button: they cost the client time."""
     with frame(reader, f"{reader.say('client')} {client_id}"):
-        if desk.sources.live is None:
-            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+        if lacks_cluster(desk, reader):
             return
         with tag("div", classes="tools"):
             link(f"{reader.say('group')} {group}", "/group", "button", name=group)

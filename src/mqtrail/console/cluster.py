@@ -11,7 +11,7 @@ from nicegui import ui
 from mqtrail.answers import BrokerRow, BrokersAnswer, GroupsAnswer, TopicRow, TopicsAnswer
 from mqtrail.wire import MASTER_ID
 
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
+from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, lacks_cluster, link, section, table, tag
 from .groups import group_form
 from .looks import count
 from .topic import permission, topic_form
@@ -22,8 +22,7 @@ ROWS_MAX: Final = 500
 async def cluster(desk: Desk, reader: PageReader) -> None:
     """Ask brokers, topics and groups at the same time. A part that fails shows its error."""
     with frame(reader, reader.say("cluster")):
-        if desk.sources.live is None:
-            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+        if lacks_cluster(desk, reader):
             return
         with tag("div", classes="tools"):
             for name, path in (

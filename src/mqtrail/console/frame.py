@@ -357,10 +357,22 @@ def _cell(cell: Any) -> None:
         tag("td", cell, "number" if isinstance(cell, int | float) else "")
 
 
-def start_with(reader: PageReader, name: str, command: str) -> None:
-    """Draw what to do where there is no such source."""
-    tag("p", reader.say(name))
-    tag("pre", command)
+def lacks_lake(desk: Desk, reader: PageReader) -> bool:
+    """Return whether the console has no lake; then draw how to make one and start the console with it."""
+    if desk.sources.lake is not None:
+        return False
+    tag("p", reader.say("no_lake"))
+    tag("pre", "mqtrail pipeline once --namesrv HOST:PORT --lake DIR\nmqtrail console --lake DIR")
+    return True
+
+
+def lacks_cluster(desk: Desk, reader: PageReader) -> bool:
+    """Return whether the console has no cluster; then draw how to start it with one."""
+    if desk.sources.live is not None:
+        return False
+    tag("p", reader.say("no_cluster"))
+    tag("pre", "mqtrail console --namesrv HOST:PORT")
+    return True
 
 
 def commands(reader: PageReader, command: Sequence[str], path: str = "", **parameters: str) -> None:

@@ -12,7 +12,7 @@ from mqtrail.answers import GroupWait, LagAnswer, MembersAnswer
 from mqtrail.answers.changes import RETRIES_MAX
 from mqtrail.client import GroupLag, TrendState
 
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, frame, keep_live, link, section, start_with, table, tag
+from .frame import MARKS, Desk, PagePart, PageReader, bounds, frame, keep_live, lacks_cluster, link, section, table, tag
 from .looks import count, duration
 
 ROWS_MAX: Final = 500
@@ -23,8 +23,7 @@ SKIPS_MAX: Final = 20  # topics of a group with a button
 async def groups(desk: Desk, reader: PageReader) -> None:
     """Draw what waits in all groups, and load it again while the page is live."""
     with frame(reader, reader.say("groups")):
-        if desk.sources.live is None:
-            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+        if lacks_cluster(desk, reader):
             return
         live = ui.switch(reader.say("live"), value=True)
         part = PagePart(desk, reader)
@@ -61,8 +60,7 @@ def draw_waits(reader: PageReader, answer: LagAnswer, *, rows_max: int) -> None:
 async def group(desk: Desk, reader: PageReader, name: str) -> None:
     """Draw one group: queues, the messages that have waited longest, members."""
     with frame(reader, f"{reader.say('group')} {name}"):
-        if desk.sources.live is None:
-            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+        if lacks_cluster(desk, reader):
             return
         with tag("div", classes="tools"):
             link(reader.say("search"), "/search", "button", q=f'group:"{name}"')

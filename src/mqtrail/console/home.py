@@ -27,9 +27,10 @@ from .frame import (
     codes,
     frame,
     keep_live,
+    lacks_cluster,
+    lacks_lake,
     link,
     section,
-    start_with,
     table,
     tag,
 )
@@ -95,17 +96,11 @@ async def home(desk: Desk, reader: PageReader) -> None:
 
 
 def _lake_part(desk: Desk, reader: PageReader) -> PagePart | None:
-    if desk.sources.lake is not None:
-        return PagePart(desk, reader)
-    start_with(reader, "no_lake", "mqtrail pipeline once --namesrv HOST:PORT --lake DIR\nmqtrail console --lake DIR")
-    return None
+    return None if lacks_lake(desk, reader) else PagePart(desk, reader)
 
 
 def _cluster_part(desk: Desk, reader: PageReader) -> PagePart | None:
-    if desk.sources.live is not None:
-        return PagePart(desk, reader)
-    start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
-    return None
+    return None if lacks_cluster(desk, reader) else PagePart(desk, reader)
 
 
 def _wrong(reader: PageReader, report: Report) -> None:

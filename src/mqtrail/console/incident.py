@@ -14,7 +14,7 @@ from mqtrail.answers.handling import WHY_SIZE_MAX, HandledIncidents, incident_wi
 from mqtrail.clock import now_ms
 from mqtrail.gateway import Problem
 
-from .frame import MARKS, Desk, PagePart, PageReader, codes, commands, frame, link, section, start_with, table, tag
+from .frame import MARKS, Desk, PagePart, PageReader, codes, commands, frame, lacks_lake, link, section, table, tag
 from .looks import UNKNOWN, count, duration
 
 HOUR_MS: Final = 3_600_000
@@ -25,8 +25,7 @@ VALUE: Final = "(event) => emit(event.target.value)"
 async def incident(desk: Desk, reader: PageReader, incident_id: str, actor: Actor) -> None:
     """Draw the incident with this id: of the last day of the lake, or one that the lake keeps."""
     with frame(reader, f"{reader.say('incident')} {incident_id}"):
-        if desk.sources.lake is None:
-            start_with(reader, "no_lake", "mqtrail console --lake DIR")
+        if lacks_lake(desk, reader):
             return
         part = PagePart(desk, reader)
         with section(reader.say("handling")):

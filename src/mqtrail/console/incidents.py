@@ -9,7 +9,7 @@ from nicegui import ui
 from mqtrail.answers import IncidentsAnswer, ShownIncident
 from mqtrail.clock import now_ms
 
-from .frame import Desk, PagePart, PageReader, bounds, codes, frame, link, start_with, table, tag
+from .frame import Desk, PagePart, PageReader, bounds, codes, frame, lacks_lake, link, table, tag
 from .incident import handling_words
 from .looks import count, duration
 
@@ -20,8 +20,7 @@ EXAMPLES_MAX: Final = 3
 async def incidents(desk: Desk, reader: PageReader) -> None:
     """Search the last day of the lake for causes. The search keeps nothing."""
     with frame(reader, reader.say("incidents")):
-        if desk.sources.lake is None:
-            start_with(reader, "no_lake", "mqtrail console --lake DIR")
+        if lacks_lake(desk, reader):
             return
         tag("p", reader.say("incidents_text"), "quiet")
         part = PagePart(desk, reader)

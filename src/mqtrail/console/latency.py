@@ -11,7 +11,7 @@ from nicegui import ui
 from mqtrail.answers import LatencyRow, LatencySegment, Report
 from mqtrail.clock import now_ms
 
-from .frame import Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
+from .frame import Desk, PagePart, PageReader, bounds, commands, frame, lacks_lake, link, section, table, tag
 from .heat import draw_heat, slowest_ms
 from .looks import count, duration
 
@@ -21,8 +21,7 @@ ROWS_MAX: Final = 1_000
 async def latency(desk: Desk, reader: PageReader, part: LatencySegment) -> None:
     """Draw a part of the way over time, and the percentiles of the last day of the lake."""
     with frame(reader, reader.say("latency")):
-        if desk.sources.lake is None:
-            start_with(reader, "no_lake", "mqtrail console --lake DIR")
+        if lacks_lake(desk, reader):
             return
         folder = str(desk.sources.lake)
         with section(reader.say("heat")):

@@ -11,7 +11,21 @@ from nicegui import ui
 from mqtrail.answers import Diagnosis, Report, TraceTopicHealth
 from mqtrail.clock import now_ms
 
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, commands, frame, section, start_with, table, tag
+from .frame import (
+    MARKS,
+    Desk,
+    PagePart,
+    PageReader,
+    bounds,
+    codes,
+    commands,
+    frame,
+    lacks_cluster,
+    lacks_lake,
+    section,
+    table,
+    tag,
+)
 from .looks import UNKNOWN, count, duration
 
 ROWS_MAX: Final = 500
@@ -23,15 +37,11 @@ async def pipeline(desk: Desk, reader: PageReader) -> None:
     lake = cluster = None
     with frame(reader, reader.say("pipeline")):
         with section(reader.say("lake")):
-            if desk.sources.lake is None:
-                start_with(reader, "no_lake", "mqtrail console --lake DIR")
-            else:
+            if not lacks_lake(desk, reader):
                 lake = PagePart(desk, reader)
                 commands(reader, ["mqtrail", "report", "--lake", str(desk.sources.lake)], "/report")
         with section(reader.say("doctor")):
-            if desk.sources.live is None:
-                start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
-            else:
+            if not lacks_cluster(desk, reader):
                 cluster = PagePart(desk, reader)
                 commands(reader, ["mqtrail", "doctor", "--namesrv", desk.sources.namesrv], "/doctor")
     sources = desk.sources

@@ -19,9 +19,9 @@ from .frame import (
     commands,
     frame,
     keep_live,
+    lacks_cluster,
     link,
     section,
-    start_with,
     table,
     tag,
 )
@@ -33,8 +33,7 @@ LATE_MS: Final = 10_000  # a revive log that is behind by more is marked
 async def pops(desk: Desk, reader: PageReader) -> None:
     """Draw what is handed out by all brokers, and load it again while the page is live."""
     with frame(reader, reader.say("pops")):
-        if desk.sources.live is None:
-            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+        if lacks_cluster(desk, reader):
             return
         tag("p", reader.say("pops_text"))
         live = ui.switch(reader.say("live"), value=True)
