@@ -1,7 +1,7 @@
 """Counts of the messages that match a search by the values of their fields, and names to complete a search with.
 
 A count is what a search with the value's term added finds, if all matches were counted. Of more than COUNTED_MAX only
-the latest are counted, and the answer says so.
+the latest are counted, and the answer states it.
 """
 
 from __future__ import annotations

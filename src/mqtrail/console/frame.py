@@ -60,7 +60,7 @@ class Desk:
     alerts: Path | None = None
     """The file of `mqtrail alerts run`; None: there is no page for it."""
     searches: SavedSearches | None = None
-    """What people saved; None: nobody can."""
+    """The saved searches; None: none can be saved."""
     handled: HandledIncidents | None = None
     """The acknowledged and muted incidents; None: unknown."""
 
@@ -244,7 +244,7 @@ async def keep_live(live: ui.switch, load: Callable[[], Awaitable[object]], ever
 
 
 class PagePart:
-    """A part of a page that is asked for by itself. If its source fails it says so, above the last answer."""
+    """A part of a page that is asked for by itself. If its source fails, the error is above the last answer."""
 
     def __init__(self, desk: Desk, reader: PageReader) -> None:
         self._desk = desk

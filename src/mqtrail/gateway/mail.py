@@ -1,9 +1,9 @@
 """Mails that pmq's clients ask for, to the addresses that the operator's rules name.
 
-A client names a topic or a group, never an address. Mails wait in a queue with a bound, and one task sends them, so
-that a mail server that fails or hangs holds nobody; what is not sent is counted and reported. A mail that a client
-repeats within REPEAT_S is not sent again, and an hour has at most MAILS_AN_HOUR: the mail that follows says how many
-were left out.
+A client names a topic or a group, never an address. Mails wait in a bounded queue, and one task sends them:
+a mail server that fails or hangs delays no client. Mails that are not sent are counted and reported. A mail that a
+client repeats within REPEAT_S is not sent again, and an hour has at most MAILS_AN_HOUR: the mail that follows states
+how many were left out.
 
 Source: ToolController and EmailServiceImpl of pmq.
 """
