@@ -20,7 +20,7 @@ from mqtrail.client import (
     SyncProducer,
 )
 from mqtrail.mirror import ClusterAway, Mirror, MirrorConfig, MirrorError, MirrorState, origin_of, read_mirror
-from mqtrail.mirror.source import MirrorSource, QueuePart
+from mqtrail.mirror.source import MirrorSource, QueuePart, SourceRanges
 from mqtrail.mirror.state import FILES, save_mirror
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import PROPERTY_SHARDING_KEY, TopicConfig
@@ -290,7 +290,7 @@ def test_lost_messages(
     send(east, topic, numbered(topic, 6, first=6))
     plain = MirrorSource.ranges
 
-    async def later(self: MirrorSource, topics: list[str]):  # type: ignore[no-untyped-def]
+    async def later(self: MirrorSource, topics: list[str]) -> SourceRanges:
         found = await plain(self, topics)
         return found._replace(
             found={one: (5 if one.queue_id == 0 else first, end) for one, (first, end) in found.found.items()}
