@@ -213,22 +213,13 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
     """Read the file (the default one only if it exists) and keep the environment. UsageError."""
     environ = os.environ if environment is None else environment
     chosen = path or Path(FILE_DEFAULT)
-    try:
-        text = chosen.read_text("utf-8-sig")
-    except FileNotFoundError:
+    if not chosen.exists():
         if path is not None:
             raise UsageError(
                 f"found no settings file {path}: expected a TOML file, see docs/reference/settings.md"
             ) from None
         return Config(environment=environ)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"settings file {chosen} cannot be read: {error}: check its path and permissions, and that it is UTF-8 text"
-        ) from error
-    try:
-        values = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also of numbers with thousands of digits, and of deep nesting
-        raise UsageError(f"settings file {chosen} is not TOML: {error}") from None
+    values = toml_of(chosen, "settings file")
     if unknown := sorted(set(values) - set(TOP_KEYS) - set(ROOMS)):
         known = ", ".join((*TOP_KEYS, *(f"[{name}]" for name in ROOMS)))
         raise UsageError(f"settings file {chosen}: found {unknown[0]!r}, expected {known}")
@@ -236,6 +227,14 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
     if any(_is_secret(key, found._table(name).get(key, "")) for name, key in SECRETS):
         warn_if_open_to_others(chosen)
     return found
+
+
+def toml_of(path: Path, kind: str) -> dict[str, Any]:
+    """Return the values of a TOML file. kind: what the file is, for errors. UsageError."""
+    try:
+        return tomllib.loads(_text_of(path, kind))
+    except (ValueError, RecursionError) as error:  # also of numbers with thousands of digits, and of deep nesting
+        raise UsageError(f"{kind} {path} is not TOML: {error}") from None
 
 
 def operator_token(file: Path | None, environment: Mapping[str, str] | None = None) -> str | None:

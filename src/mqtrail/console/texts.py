@@ -59,6 +59,7 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "rule": ("Rule", "规则"),
     "subject": ("Subject", "对象"),
     "alert_messages": ("Its messages", "相关消息"),
+    "choose_cluster": ("Choose the cluster", "选择集群"),
     "log_in": ("Log in", "登录"),
     "log_out": ("Log out", "退出登录"),
     "account": ("Account", "账号"),
@@ -241,6 +242,16 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "no_lake": (
         "There is no lake. Read the trace of your cluster into one, then start the console with it:",
         "没有数据湖。请先读取集群的轨迹，再用它启动控制台：",
+    ),
+    "no_lake_in_file": (
+        "The console has no lake of this cluster. Set `lake` in its table of the file of `--clusters`, then start the "
+        "console again:",
+        "该集群没有数据湖。请在 `--clusters` 文件中该集群的表里设置 `lake`，然后重新启动控制台：",
+    ),
+    "no_cluster_in_file": (
+        "The console has no name servers of this cluster. Set `namesrv` in its table of the file of `--clusters`, then "
+        "start the console again:",
+        "控制台没有该集群的 NameServer。请在 `--clusters` 文件中该集群的表里设置 `namesrv`，然后重新启动控制台：",
     ),
     "no_cluster": (
         "There is no cluster. Start the console with its name servers:",

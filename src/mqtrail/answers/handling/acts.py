@@ -64,11 +64,15 @@ def key_of(one: ShownIncident) -> str:
 
 
 class HandledIncidents:
-    """The file. Thread safe, also with other processes. audit: the log in which each act is recorded first."""
+    """The file. Thread safe, also with other processes. audit: the log in which each act is recorded first.
 
-    def __init__(self, path: Path, audit: Path) -> None:
+    cluster: name of the cluster in a console with several.
+    """
+
+    def __init__(self, path: Path, audit: Path, cluster: str = "") -> None:
         self.path = path
         self._audit = audit
+        self._cluster = cluster
         self._lock = threading.Lock()
 
     def of(self, incidents: Iterable[ShownIncident], now_ms: int) -> tuple[ShownIncident, ...]:
@@ -116,7 +120,7 @@ class HandledIncidents:
             parameters = {"incident": one.incident_id, "cluster": one.cluster, "cause": one.cause}
             parameters |= {"conditions": " AND ".join(one.conditions), "why": words}
             parameters |= {} if until is None else {"until": f"{moment_text(until, '%Y-%m-%d %H:%M:%S')} UTC"}
-            AuditLog(self._audit).note(actor, f"{kind}-incident", parameters)
+            AuditLog(self._audit, self._cluster).note(actor, f"{kind}-incident", parameters)
             file.execute("COMMIT")
             return found
 
