@@ -65,6 +65,14 @@ def test_files_of_a_cluster_are_compressed(pages: httpx.Client) -> None:
     assert (file.status_code, file.headers["content-encoding"]) == (200, "gzip")
 
 
+def test_what_a_cluster_lacks_is_shown_as_its_table(pages: httpx.Client) -> None:
+    """Line by line: a line break in a text is shown as an escape."""
+    page = pages.get("/c/east/groups").text
+    assert "The console has no name servers of this cluster." in page
+    for line in ("[[clusters]]", 'name = \\"east\\"', 'namesrv = \\"HOST:PORT\\"'):
+        assert f'"text":"{line}"' in page.replace("&quot;", '"')
+
+
 def test_a_choice_leads_back_to_the_page(pages: httpx.Client) -> None:
     answer = pages.get("/c/west/preferences", params={"theme": "dark", "to": "/c/west/groups"})
     assert (answer.status_code, answer.headers["location"]) == (303, "/c/west/groups")

@@ -417,13 +417,14 @@ def _cell(cell: Any) -> None:
 
 def start_with(reader: PageReader, name: str, command: str) -> None:
     """Draw what to do where there is no such source. name: `no_lake` or `no_cluster`."""
+    words, lines = name, command.splitlines()
     if reader.cluster is not None:
-        words, line = IN_FILE[name]
-        tag("p", reader.say(words))
-        tag("pre", f'[[clusters]]\nname = "{reader.cluster.name}"\n{line}')
-        return
-    tag("p", reader.say(name))
-    tag("pre", command)
+        words, needed = IN_FILE[name]
+        lines = ["[[clusters]]", f'name = "{reader.cluster.name}"', needed]
+    tag("p", reader.say(words))
+    with tag("pre"):
+        for line in lines:
+            tag("div", line)
 
 
 def commands(reader: PageReader, command: Sequence[str], path: str = "", **parameters: str) -> None:
