@@ -286,6 +286,7 @@ ROUTES: dict[tuple[str, str], tuple[dict[str, Any], frozenset[str]]] = {
     ("GET", "/topics"): ({}, EVERYONE),
     **{("GET", f"/{name}"): ({}, ALL) for name in ("export", "report", "verdicts", "latency", "incidents", "lag")},
     ("GET", "/freshness"): ({}, ALL),
+    ("GET", "/latency/compare"): ({"from": "2h", "against": "1d"}, ALL),
     **{("GET", f"/{name}"): ({}, ALL) for name in ("brokers", "groups", "doctor", "alerts")},
     **{("GET", f"/{name}"): ({}, ALL) for name in ("replication", "name-servers")},
     **{("GET", f"/{name}"): ({}, ALL) for name in ("delayed", "transactions", "pops")},

@@ -22,7 +22,7 @@ from . import search as searching
 from .clocks import host_clocks, with_clocks
 from .coverage import with_coverage
 from .freshness import freshness
-from .history import latency_history, verdict_history
+from .history import latency_comparison, latency_history, verdict_history
 from .lag_sql import OVER_MS
 from .lake_lag import lake_lag
 from .lakeview import LakeView, UnknownCluster, read_trajectories
@@ -46,11 +46,13 @@ from .summaries import (
     FacetsAnswer,
     FreshnessAnswer,
     IncidentsAnswer,
+    LatencyComparison,
     LatencyHistory,
     NeighboursAnswer,
     ProofAnswer,
     SearchNames,
     ShownIncident,
+    TimeSpan,
     VerdictHistory,
 )
 
@@ -184,6 +186,12 @@ class Answers:
         """Return the latency of a segment (trail.LATENCY_MINUTE) by time, topic and group. LakeError."""
         question = ("latency", segment, first_ms, end_ms)
         return self._ask(lambda view: latency_history(view, segment, now_ms, first_ms, end_ms), question)
+
+    def compare_latency(
+        self, before: TimeSpan, after: TimeSpan, now_ms: int, segment: LatencySegment | None = None
+    ) -> LatencyComparison:
+        """Return the latency of two spans of whole minutes side by side. segment: None: every one. LakeError."""
+        return self._ask(lambda view: latency_comparison(view, now_ms, before, after, segment))
 
     def clocks(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> ClocksAnswer:
         """Return how far the clocks of hosts differ from those of brokers in [first_ms, end_ms). LakeError."""

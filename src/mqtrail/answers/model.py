@@ -354,6 +354,16 @@ def moment_text(at_ms: int | None, form: str, *, cut: int = 0, zone: tzinfo = UT
     return text[: len(text) - cut]
 
 
+def change_text(before_ms: float | None, after_ms: float | None) -> str:
+    """Return two durations and their difference, such as `12 ms → 30 ms (+18 ms)`; '?' for one that is not known."""
+    words = f"{duration_text(before_ms)} → {duration_text(after_ms)}"
+    if before_ms is None or after_ms is None:
+        return words
+    change_ms = after_ms - before_ms
+    sign = "+" if change_ms > 0 else "-" if change_ms < 0 else "±"
+    return f"{words} ({sign}{duration_text(abs(change_ms))})"
+
+
 def duration_text(ms: float | None) -> str:
     """Return a duration in ms, s, min or h, '?' if unknown."""
     if ms is None:

@@ -44,7 +44,7 @@ from .groups import group, groups
 from .home import home
 from .incident import incident
 from .incidents import incidents
-from .latency import latency
+from .latency import AskedSpans, latency
 from .login import add_login
 from .message import message
 from .name_servers import name_servers
@@ -178,7 +178,8 @@ def _add_pages(desk_of: DeskOf) -> None:
 
     @ui.page("/latency", response_timeout=PAGE_S)
     async def latency_page(request: Request, part: LatencySegment = LatencySegment.HANDLER) -> None:
-        await latency(desk_of(request).of(request), PageReader.of(request), part)
+        asked = AskedSpans(*(request.query_params.get(name, "")[:32] for name in ("from", "to", "against")))
+        await latency(desk_of(request).of(request), PageReader.of(request), part, asked)
 
 
 def _add_page(desk_of: DeskOf, path: str, draw: Callable[[Desk, PageReader], Awaitable[None]]) -> None:

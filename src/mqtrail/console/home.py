@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime, tzinfo
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -34,7 +33,7 @@ from .frame import (
     tag,
 )
 from .groups import draw_waits
-from .looks import count, duration
+from .looks import count, duration, local_ms
 from .texts import code_text
 
 LIVE_S: Final = 15.0
@@ -161,7 +160,7 @@ class _Chart:
         self._ends[name] = str(event.args)[:32]
 
     def _open_typed(self) -> None:
-        first_ms, end_ms = (_local_ms(self._ends[name], self._reader.zone) for name in ("from", "to"))
+        first_ms, end_ms = (local_ms(self._ends[name], self._reader.zone) for name in ("from", "to"))
         if first_ms is not None or end_ms is not None:
             self._open(first_ms, end_ms)
 
@@ -246,14 +245,6 @@ def brushed(areas: Any, times: Sequence[int], step_ms: int) -> tuple[int, int] |
     if not (0 <= first <= last < len(times)):
         return None
     return times[first], times[last] + step_ms
-
-
-def _local_ms(text: str, zone: tzinfo) -> int | None:
-    """Return the epoch ms of a field's time in a zone; None: the field is empty, or not filled in completely."""
-    try:
-        return int(datetime.fromisoformat(text).replace(tzinfo=zone).timestamp() * 1_000)
-    except (ValueError, OverflowError):
-        return None
 
 
 def tag_summary(reader: PageReader) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from datetime import UTC, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -28,6 +28,14 @@ def zone_of(name: str | None) -> tzinfo:
         return ZoneInfo(name or "UTC")
     except (ValueError, OSError, KeyError):  # found no name, a folder, or nothing
         return UTC
+
+
+def local_ms(text: str, zone: tzinfo) -> int | None:
+    """Return the epoch ms of a field's time in a zone; None: the field is empty, or not filled in completely."""
+    try:
+        return int(datetime.fromisoformat(text).replace(tzinfo=zone).timestamp() * 1_000)
+    except (ValueError, OverflowError):
+        return None
 
 
 def duration(ms: float | None) -> str:

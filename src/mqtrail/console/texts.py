@@ -162,6 +162,19 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "heat_table": ("As a table, the slowest first", "表格，最慢的在前"),
     "all_parts": ("All stages", "全部阶段"),
+    "compare_spans": ("Compare two spans", "比较两个时段"),
+    "compare_text": (
+        "Percentiles of each stage in two spans of the same length: before → after, and the difference. They are upper "
+        "bounds of buckets that are 9 % wide, so a smaller difference may be none.",
+        "同样长度的两个时段中各阶段的百分位数：之前 → 之后，以及差值。"
+        "数值是宽度为 9% 的区间的上界，更小的差值可能并不存在。",
+    ),
+    "compare_with": ("with the span that begins at", "对比的时段开始于"),
+    "compare": ("Compare", "比较"),
+    "compare_wrong": (
+        "Found a missing time, or an end that is not after the begin: fill in all three, the end after the begin.",
+        "缺少时间，或结束时间不晚于开始时间：请填写全部三个时间，且结束时间晚于开始时间。",
+    ),
     "no_latency": ("No duration is known in this lake.", "数据湖中没有已知的耗时。"),
     "part": ("Stage", "阶段"),
     "part_send": ("send", "发送"),
