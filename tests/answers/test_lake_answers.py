@@ -264,7 +264,7 @@ def test_two_spans_of_latency_side_by_side(tmp_path: Path) -> None:
     """Each stage has both percentiles and their difference; what one span alone has is no difference of zero."""
     lake = make_lake(tmp_path / "lake", rows_of(["send ok"]))
     table = lake["latency_minute"]
-    rows = [row for file in table.path.rglob("*.parquet") for row in pq.read_table(file).to_pylist()]
+    rows = [row for file in table.path.rglob("*.parquet") for row in pq.read_table(str(file)).to_pylist()]
     minute_ms, doubled = rows[0]["minute_ms"], trail.BUCKETS_A_DOUBLING
     later = [
         {**row, "minute_ms": minute_ms + HOUR_MS, "bucket": row["bucket"] + doubled}

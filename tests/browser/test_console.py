@@ -331,6 +331,27 @@ def test_the_heat_map(of_lake: str, visit: Begin) -> None:
     tab.page.get_by_role("region", name="As a table, the slowest first").get_by_text("orders").first.wait_for()
 
 
+def test_two_spans_of_latency(of_lake: str, visit: Begin) -> None:
+    """The address holds both spans; each stage has before, after and the difference, and the same as a command."""
+    tab = visit(of_lake, timezone_id="Asia/Shanghai")
+    tab.open("/latency?part=total")
+    tab.page.get_by_label("From").fill("2023-11-15T06:00:00")
+    tab.page.get_by_label("to", exact=True).fill("2023-11-15T07:00:00")
+    tab.page.get_by_label("with the span that begins at").fill("2023-11-15T06:00:00")
+    tab.page.get_by_role("button", name="Compare").click()
+    tab.page.wait_for_url("**/latency?part=total&from=**&against=2023-11-15T06**")
+    tab.loaded()
+    compared = tab.page.get_by_role("region", name="Compare two spans")
+    compared.get_by_text("10 ms → 10 ms (±0 ms)").first.wait_for()
+    assert "2023-11-15 06:00:00 – 2023-11-15 07:00:00" in tab.text()
+    tab.page.get_by_text("The same as a command").last.click()
+    tab.wait_for("mqtrail latency --from 2023-11-14T22:00:00 --to 2023-11-14T23:00:00 --against 2023-11-14T22:00:00")
+    assert tab.violations() == []
+    tab.shot("latency-compared")
+    tab.open("/latency?from=2023-11-15T06:00:00&to=2023-11-15T05:00:00&against=2023-11-14T06:00:00")
+    tab.wait_for("the end after the begin")
+
+
 def test_dead_letters(of_lake: str, visit: Begin) -> None:
     """An error leads to its letters, a letter to its message; the command that resends it is there to copy."""
     tab = visit(of_lake)
