@@ -285,7 +285,7 @@ ROUTES: dict[tuple[str, str], tuple[dict[str, Any], frozenset[str]]] = {
     ("GET", "/message"): ({"place": "broker-a/orders/0@99"}, ALL | ON_ORDERS),
     ("GET", "/topics"): ({}, EVERYONE),
     **{("GET", f"/{name}"): ({}, ALL) for name in ("export", "report", "verdicts", "latency", "incidents", "lag")},
-    ("GET", "/freshness"): ({}, ALL),
+    **{("GET", f"/{name}"): ({}, ALL) for name in ("freshness", "rejects")},
     ("GET", "/latency/compare"): ({"from": "2h", "against": "1d"}, ALL),
     **{("GET", f"/{name}"): ({}, ALL) for name in ("brokers", "groups", "doctor", "alerts")},
     **{("GET", f"/{name}"): ({}, ALL) for name in ("replication", "name-servers")},

@@ -317,6 +317,35 @@ def test_a_change_is_text() -> None:
     assert change_text(None, 5) == "? → 5 ms"
 
 
+def test_rejected_records_with_their_text(tmp_path: Path) -> None:
+    """The latest first, in pages; the count is of all."""
+    lake = make_lake(tmp_path / "lake", rows_of(["send ok"]))
+    answers = Answers(tmp_path / "lake")
+    assert (answers.rejects(NOW_MS).reject_count, answers.rejects(NOW_MS).rejects) == (0, ())
+    place = {"cluster": "send ok", "broker_name": "broker-a", "trace_topic": "TRACE", "queue_id": 0}
+    rows = [
+        {
+            **place,
+            "queue_offset": number,
+            "record_no": -1,
+            "trace_store_ms": AS_OF_MS + number,
+            "trace_born_host": "10.0.0.7",
+            "reason": f"found {number} fields",
+            "record_text": f"Pub\x01{number}",
+        }
+        for number in range(5)
+    ]
+    table = lake["trace_rejects"]
+    write_parquet(arrow_rows(trail.TRACE_REJECTS, rows), table.path / "rejects.parquet")
+    table.commit([table.path / "rejects.parquet"], app="test", batch=1)
+    found = answers.rejects(NOW_MS, 2, 1)
+    assert found.reject_count == 5
+    assert [(one.text, one.reason, one.stored_ms) for one in found.rejects] == [
+        (f"Pub\x01{number}", f"found {number} fields", AS_OF_MS + number) for number in (3, 2)
+    ]
+    assert (found.rejects[0].host, found.rejects[0].record_no) == ("10.0.0.7", -1)
+
+
 def test_neighbours_by_key(tmp_path: Path, lake_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each other message once, with its verdicts; none of another cluster; a cut is said."""
     rows = rows_of(["hung", "send ok", "one-way and stored"])

@@ -331,6 +331,17 @@ def test_the_heat_map(of_lake: str, visit: Begin) -> None:
     tab.page.get_by_role("region", name="As a table, the slowest first").get_by_text("orders").first.wait_for()
 
 
+def test_rejected_records(of_lake: str, visit: Begin) -> None:
+    """Pipeline lists the trace records that did not decode."""
+    tab = visit(of_lake)
+    tab.open("/pipeline")
+    rejects = tab.page.get_by_role("region", name="Trace records that did not decode")
+    assert rejects.locator("tbody tr").count() == 2
+    tab.page.get_by_text("The same as a command").nth(1).click()
+    tab.wait_for("mqtrail rejects --lake")
+    assert tab.violations() == []
+
+
 def test_two_spans_of_latency(of_lake: str, visit: Begin) -> None:
     """The address holds both spans; each stage has before, after and the difference, and the same as a command."""
     tab = visit(of_lake, timezone_id="Asia/Shanghai")

@@ -18,6 +18,7 @@ from . import dead_letters as dying
 from . import facets as counting
 from . import incidents, proving, queries
 from . import neighbours as near
+from . import rejects as refused
 from . import search as searching
 from .clocks import host_clocks, with_clocks
 from .coverage import with_coverage
@@ -50,6 +51,7 @@ from .summaries import (
     LatencyHistory,
     NeighboursAnswer,
     ProofAnswer,
+    RejectsAnswer,
     SearchNames,
     ShownIncident,
     TimeSpan,
@@ -213,6 +215,10 @@ class Answers:
                 raise UnknownCluster(found)
             lag = view.read(lambda read: lake_lag(read, names[0], now_ms, group, over_ms, oldest_count))
             return replace(lag, problems=(*lag.problems, *view.damage_shown()))
+
+    def rejects(self, now_ms: int, limit: int = 50, skip: int = 0) -> RejectsAnswer:
+        """Return trace records that did not decode, the latest first: `limit` after the first `skip`. LakeError."""
+        return self._ask(lambda view: refused.rejects(view, now_ms, limit, skip))
 
     def dead_letters(self, wanted: DeadLetterConditions, now_ms: int) -> DeadLettersAnswer:
         """Return the dead letters that match, with the error of each attempt. LakeError."""

@@ -67,6 +67,34 @@ class FreshnessAnswer:
     sources: tuple[KnownSource, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedRecord:
+    """A trace record that did not decode. record_no: in its trace message, -1: the whole message. stored_ms: of it.
+
+    text: the record, at most 2000 characters of it. host: of the client that sent it.
+    """
+
+    cluster: str
+    broker_name: str
+    trace_topic: str
+    queue_id: int
+    queue_offset: int
+    record_no: int
+    stored_ms: int | None
+    host: str
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RejectsAnswer:
+    """Trace records that did not decode, the latest first. reject_count: of all in the lake."""
+
+    scope: Scope
+    reject_count: int
+    rejects: tuple[RejectedRecord, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class LatencySpan:
     """Percentiles of one segment of one topic and group that began in [at_ms, at_ms + step_ms), in ms.

@@ -74,6 +74,7 @@ COMMANDS = {
     "incidents unmute": "incident_acts:incidents_unmute",
     "latency": "latency:latency",
     "clocks": "clocks:clocks",
+    "rejects": "rejects:rejects",
     "dead-letters": "dead_letters:dead_letters",
     "binlog run": "binlog:binlog_run",
     "binlog status": "binlog:binlog_status",
@@ -211,6 +212,7 @@ LOOK_UPS = (
     "dead-letters",
     "latency",
     "clocks",
+    "rejects",
     "lag",
     "reconcile",
 )

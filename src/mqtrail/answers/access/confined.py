@@ -24,6 +24,7 @@ from ..summaries import (
     LatencyHistory,
     NeighboursAnswer,
     ProofAnswer,
+    RejectsAnswer,
     SearchNames,
     ShownIncident,
     TimeSpan,
@@ -128,6 +129,10 @@ class ConfinedAnswers(Answers):
     def compare_latency(
         self, before: TimeSpan, after: TimeSpan, now_ms: int, segment: LatencySegment | None = None
     ) -> LatencyComparison:
+        """Refuse: it is about all topics."""
+        raise self._refused()
+
+    def rejects(self, now_ms: int, limit: int = 50, skip: int = 0) -> RejectsAnswer:
         """Refuse: it is about all topics."""
         raise self._refused()
 

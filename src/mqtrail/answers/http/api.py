@@ -56,6 +56,7 @@ from ..summaries import (
     LatencyHistory,
     NeighboursAnswer,
     ProofAnswer,
+    RejectsAnswer,
     SearchNames,
     VerdictHistory,
     compared_spans,
@@ -318,6 +319,10 @@ def _add_findings(router: APIRouter, workers: Workers, handled: HandledIncidents
             skip=part.skip,
         )
         return await workers.run(lambda: sources.of_lake(cluster).dead_letters(wanted, now_ms()))
+
+    @router.get("/rejects", summary="Trace records that did not decode, with their text, the latest first")
+    async def rejects(sources: Seen, part: Paging, cluster: Cluster = "") -> RejectsAnswer:
+        return await workers.run(lambda: sources.of_lake(cluster).rejects(now_ms(), part.limit, part.skip))
 
     @router.get("/prove", summary="What the lake proves about loss, duplicates and order")
     async def prove(
