@@ -23,10 +23,13 @@ from mqtrail.answers import (
 )
 from mqtrail.answers.access import NotSaved
 from mqtrail.answers.changes import Fate
+from mqtrail.console.advice import CAUSES, CODE_ADVICE, cause_words, code_advice
 from mqtrail.console.looks import count, csv_text, duration, moment, zone_of
 from mqtrail.console.message import hex_dump
 from mqtrail.console.texts import CODE_TEXTS, TEXTS, Language, code_text, language_of, text
 from mqtrail.trail import CODES
+from mqtrail.trail.incidents import INCIDENT_CAUSES
+from tests.answers.test_handling import incident
 
 ROOM = Path(console.__file__).parent
 
@@ -40,6 +43,26 @@ def test_every_text_has_both_languages_and_the_same_values() -> None:
         assert english, name
         assert chinese, name
         assert _fields(english) == _fields(chinese), name
+
+
+def test_all_advice_has_both_languages() -> None:
+    """Of verdicts that need something to be done, and of causes of incidents."""
+    assert set(CODE_ADVICE) == {code for code, known in CODES.items() if known.advice}
+    for code, known in CODES.items():
+        assert code_advice(code, Language.EN) == known.advice
+        assert bool(code_advice(code, Language.ZH)) == bool(known.advice)
+    assert set(CAUSES) == {*INCIDENT_CAUSES, "NO_SINGLE_CAUSE"}
+    chinese = [*CODE_ADVICE.values(), *(words for both in CAUSES.values() for words in both)]
+    assert all(re.search("[\u4e00-\u9fff]", words) for words in chinese)
+
+
+def test_the_cause_of_an_incident_in_both_languages() -> None:
+    """A cause of a later version is shown as that of no single one, as answers do."""
+    known = INCIDENT_CAUSES["BAD_HOST"]
+    one = incident(cause="BAD_HOST", explanation=known.text, advice=known.advice)
+    assert cause_words(one, Language.EN) == (known.text, known.advice)
+    assert cause_words(one, Language.ZH) == CAUSES["BAD_HOST"]
+    assert cause_words(incident(cause="NEW"), Language.ZH) == CAUSES["NO_SINGLE_CAUSE"]
 
 
 def test_every_verdict_has_a_chinese_explanation() -> None:

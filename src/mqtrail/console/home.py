@@ -16,6 +16,7 @@ from mqtrail.answers import FreshnessAnswer, LagAnswer, NameServersAnswer, Repor
 from mqtrail.clock import now_ms
 from mqtrail.trail import Settings
 
+from .advice import code_advice
 from .cluster import draw_brokers
 from .frame import (
     MARKS,
@@ -133,7 +134,7 @@ def _wrong(reader: PageReader, report: Report) -> None:
             def example(one: Any = one) -> None:
                 link(one.example, "/message", id=one.example)
 
-            advice = trail.CODES[one.code].advice
+            advice = code_advice(one.code, reader.language)
             add([code, one.about, number, code_text(one.code, reader.language), advice, example])
 
 

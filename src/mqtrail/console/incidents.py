@@ -9,6 +9,7 @@ from nicegui import ui
 from mqtrail.answers import IncidentsAnswer, ShownIncident
 from mqtrail.clock import now_ms
 
+from .advice import cause_words
 from .frame import Desk, PagePart, PageReader, bounds, codes, frame, link, start_with, table, tag
 from .incident import handling_words
 from .looks import count, duration
@@ -68,5 +69,6 @@ def _row(reader: PageReader, one: ShownIncident, add: Any) -> None:
     outside = f"{count(one.outside_bad_count)}/{count(one.outside_count)}"
     common = "; ".join((*one.conditions, *one.neighbours, *one.errors))
     share = reader.say("inside_outside", inside=inside, outside=outside)
-    cause, state = f"{one.cause}: {one.explanation}", handling_words(reader, one.handling)
-    add([name, state, began, "; ".join(one.what), cause, one.advice, common, share, said, examples])
+    cause, advice = cause_words(one, reader.language)
+    state, what = handling_words(reader, one.handling), "; ".join(one.what)
+    add([name, state, began, what, f"{one.cause}: {cause}", advice, common, share, said, examples])
