@@ -23,12 +23,13 @@ from mqtrail.answers import (
 )
 from mqtrail.answers.access import NotSaved
 from mqtrail.answers.changes import Fate
-from mqtrail.console.advice import CAUSES, CODE_ADVICE, cause_words, code_advice
+from mqtrail.console.advice import CAUSES, CODE_ADVICE, SYMPTOMS, cause_words, code_advice, symptom_words
 from mqtrail.console.looks import count, csv_text, duration, moment, zone_of
 from mqtrail.console.message import hex_dump
 from mqtrail.console.texts import CODE_TEXTS, TEXTS, Language, code_text, language_of, text
 from mqtrail.trail import CODES
 from mqtrail.trail.incidents import INCIDENT_CAUSES
+from mqtrail.trail.incidents import SYMPTOMS as KNOWN_SYMPTOMS
 from tests.answers.test_handling import incident
 
 ROOM = Path(console.__file__).parent
@@ -52,7 +53,8 @@ def test_all_advice_has_both_languages() -> None:
         assert code_advice(code, Language.EN) == known.advice
         assert bool(code_advice(code, Language.ZH)) == bool(known.advice)
     assert set(CAUSES) == {*INCIDENT_CAUSES, "NO_SINGLE_CAUSE"}
-    chinese = [*CODE_ADVICE.values(), *(words for both in CAUSES.values() for words in both)]
+    assert set(SYMPTOMS) == {one.name for one in KNOWN_SYMPTOMS}
+    chinese = [*CODE_ADVICE.values(), *SYMPTOMS.values(), *(words for both in CAUSES.values() for words in both)]
     assert all(re.search("[\u4e00-\u9fff]", words) for words in chinese)
 
 
@@ -63,6 +65,9 @@ def test_the_cause_of_an_incident_in_both_languages() -> None:
     assert cause_words(one, Language.EN) == (known.text, known.advice)
     assert cause_words(one, Language.ZH) == CAUSES["BAD_HOST"]
     assert cause_words(incident(cause="NEW"), Language.ZH) == CAUSES["NO_SINGLE_CAUSE"]
+    two = incident(symptoms=("WAITS", "NEW"), what=("messages wait", "messages are NEW"))
+    assert symptom_words(two, Language.EN) == "messages wait; messages are NEW"
+    assert symptom_words(two, Language.ZH) == f"{SYMPTOMS['WAITS']}；NEW"
 
 
 def test_every_verdict_has_a_chinese_explanation() -> None:

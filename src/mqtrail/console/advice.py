@@ -74,6 +74,24 @@ CAUSES: Final[dict[str, tuple[str, str]]] = {
 }
 """Of each cause: what it is, and what to do."""
 
+SYMPTOMS: Final[dict[str, str]] = {
+    "SEND_CLOCK": "存储早于发送开始，或晚于发送确认",
+    "DELIVERY_CLOCK": "消费者的时钟与 Broker 的不一致",
+    "SENDS_FAIL": "发送失败",
+    "SENDS_SLOW": "发送缓慢",
+    "TRANSACTIONS_OPEN": "事务没有结束",
+    "DELAYS_LATE": "延迟消息晚到",
+    "SENT_TWICE": "消息被重复发送",
+    "NO_CONSUMER": "没有消费者在线",
+    "GONE_UNREAD": "消息未被读取就已消失",
+    "HANDLERS_FAIL": "处理失败",
+    "HANDLERS_SLOW": "处理缓慢",
+    "DELIVERED_TWICE": "消息被重复投递",
+    "DISORDER": "消息乱序",
+    "WAITS": "消息长时间等待处理",
+}
+"""What happens in an incident."""
+
 
 def code_advice(code: str, language: Language) -> str:
     """Return what to do about a verdict code; '' if nothing has to be done."""
@@ -85,3 +103,11 @@ def cause_words(one: ShownIncident, language: Language) -> tuple[str, str]:
     return (
         (one.explanation, one.advice) if language is Language.EN else CAUSES.get(one.cause, CAUSES["NO_SINGLE_CAUSE"])
     )
+
+
+def symptom_words(one: ShownIncident, language: Language) -> str:
+    """Return what happens in an incident."""
+    separator, words = "; ", one.what
+    if language is Language.ZH:
+        separator, words = "；", tuple(SYMPTOMS.get(name, name) for name in one.symptoms)
+    return separator.join(words)

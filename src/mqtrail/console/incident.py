@@ -14,7 +14,7 @@ from mqtrail.answers.handling import WHY_SIZE_MAX, HandledIncidents, incident_wi
 from mqtrail.clock import now_ms
 from mqtrail.gateway import Problem
 
-from .advice import cause_words
+from .advice import cause_words, symptom_words
 from .frame import MARKS, Desk, PagePart, PageReader, codes, commands, frame, link, section, start_with, table, tag
 from .looks import UNKNOWN, count, duration
 
@@ -176,7 +176,7 @@ def _incident(reader: PageReader, one: ShownIncident) -> None:
     with table([reader.say("property"), reader.say("value")], reader.say("incident")) as add:
         cause, advice = cause_words(one, reader.language)
         add([reader.say("cause"), f"{one.cause}: {cause}"])
-        add([reader.say("what"), "; ".join(one.what)])
+        add([reader.say("what"), symptom_words(one, reader.language)])
         add([reader.say("advice"), advice])
         add([reader.say("incident_begin"), reader.at(one.begin_ms)])
         add([reader.say("incident_end"), reader.at(one.end_ms)])

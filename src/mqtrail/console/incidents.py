@@ -9,7 +9,7 @@ from nicegui import ui
 from mqtrail.answers import IncidentsAnswer, ShownIncident
 from mqtrail.clock import now_ms
 
-from .advice import cause_words
+from .advice import cause_words, symptom_words
 from .frame import Desk, PagePart, PageReader, bounds, codes, frame, link, start_with, table, tag
 from .incident import handling_words
 from .looks import count, duration
@@ -70,5 +70,5 @@ def _row(reader: PageReader, one: ShownIncident, add: Any) -> None:
     common = "; ".join((*one.conditions, *one.neighbours, *one.errors))
     share = reader.say("inside_outside", inside=inside, outside=outside)
     cause, advice = cause_words(one, reader.language)
-    state, what = handling_words(reader, one.handling), "; ".join(one.what)
+    state, what = handling_words(reader, one.handling), symptom_words(one, reader.language)
     add([name, state, began, what, f"{one.cause}: {cause}", advice, common, share, said, examples])
