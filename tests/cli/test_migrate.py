@@ -9,8 +9,10 @@ import pytest
 
 from mqtrail.cli.exits import Exit
 from mqtrail.clock import now_ms
-from mqtrail.migrate import BridgeState
+from mqtrail.migrate import BridgeState, HeaderRule, KafkaRecord, TeeSide
+from mqtrail.migrate.copies import CopyFile, CopyHead, TeeCopy
 from mqtrail.migrate.state import alone, save_bridge
+from mqtrail.wire import MessageQueue
 from tests.cli.conftest import Command, commands
 
 
@@ -43,6 +45,25 @@ def test_status(mqtrail: Command) -> None:
     with alone(Path("migration")):
         facts = json.loads(mqtrail("migrate", "status", "--json").out)
     assert (facts["is_running"], facts["sent"], facts["lag"]) == (True, 6, 2)
+
+
+def test_copies(mqtrail: Command) -> None:
+    """Of the folder: how many, to which side, why; to send those to Kafka, its address is needed."""
+    assert mqtrail("migrate", "copies").out == "no failed copies\n"
+    folder = Path("migration")
+    folder.mkdir()
+    file = CopyFile(folder, CopyHead(topic="t", target="t", to=TeeSide.KAFKA, headers=HeaderRule.ENCODE))
+    record = KafkaRecord("t", 1, -1, -1, b"k", b"v")
+    file.add(TeeCopy(record, MessageQueue("t", "broker-a", 3), 7), "away")
+    found = mqtrail("migrate", "copies")
+    assert found.code == Exit.FAILED
+    assert "of a running tee" in found.out
+    file.close()
+    facts = json.loads(mqtrail("migrate", "copies", "--json").out)
+    assert (facts["sent"], len(facts["files"])) == (0, 1)
+    assert facts["files"][0]["errors"] == ["broker-a/3 at 7: away"]
+    refused = mqtrail("migrate", "copies", "--send", "--namesrv", "127.0.0.1:1")
+    assert (refused.code, "expected its address: pass --kafka" in refused.err) == (Exit.FAILED, True)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from mqtrail.client import Producer, ProducerConfig, by_hash
 from mqtrail.clock import now_ms
-from mqtrail.feed import Feed, Lanes
+from mqtrail.feed import Feed, Lanes, queues_of
 from mqtrail.net import Log
 from mqtrail.wire import MessageQueue
 
@@ -98,7 +98,7 @@ class BinlogRun(Feed):
         with alone(self.config.state):
             async with Producer(PRODUCER_GROUP, self._namesrv, config=self._producer_config) as producer:
                 expected = ", since its number of queues is for you to choose"
-                self._queues = await self._queues_of(producer, self.config.topic, expected)
+                self._queues = await queues_of(producer, self.config.topic, self.ERROR, expected)
                 await self._patiently(self._begin)
                 if self._state is None:  # stopped while the source was away
                     raise BinlogError(f"stopped before {self.config.source.shown} answered")

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from mqtrail.client import Producer, ProducerConfig, RouteNotFound
+from mqtrail.client import ProducerConfig
 from mqtrail.net import Log
-from mqtrail.wire import MessageQueue, MQError
+from mqtrail.wire import MQError
 
 from .lanes import Lanes
 
@@ -64,16 +64,6 @@ class Feed(ABC):
         """Return the number of messages so far, and what else a line of progress says."""
 
     # -- what it has for that --------------------------------------------------------------------------------------
-
-    async def _queues_of(self, producer: Producer, topic: str, expected: str) -> list[MessageQueue]:
-        """Return the queues of the topic, in order. ERROR: there is none; expected: how many queues it should have."""
-        try:
-            found = await producer.queues(topic)
-        except RouteNotFound:
-            raise self.ERROR(
-                f"found no topic {topic!r}, expected one{expected}: mqtrail topic create {topic} --queues 8"
-            ) from None
-        return sorted(found, key=lambda queue: (queue.broker_name, queue.queue_id))
 
     async def _deliver(self, lanes: Lanes[Any], work: Callable[[], Awaitable[None]]) -> None:
         """Do the work, and wait until its messages are acknowledged, or until `stop`. MQError, OSError."""

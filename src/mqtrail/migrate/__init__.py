@@ -1,11 +1,12 @@
-"""From Kafka to RocketMQ: a bridge with an offset map, translated offsets of groups, a comparison, and a gate.
+"""From Kafka to RocketMQ: a bridge with an offset map, translated offsets of groups, a comparison, a gate, and a tee.
 
-`Bridge` sends the records of a topic; the files of its folder say how far it is (state.py, offsetmap.py). It needs the
-extra `kafka`.
+`Bridge` sends the records of a topic; `TeeProducer` writes new ones to both sides. The files of a migration's folder
+say how far it is (state.py, offsetmap.py, copies.py). It needs the extra `kafka`.
 """
 
 from .bridge import Bridge, BridgeConfig
 from .comparing import CompareSides, Comparison, Difference, compare
+from .copies import FailedFile, TeeSide, failed_files, resend_files
 from .gate import GateCheck, GateConfig, GateResult, gate
 from .groups import GroupMove, GroupPlace, move_group
 from .kafka import KafkaConfig, KafkaTopic, kafka_settings
@@ -13,6 +14,7 @@ from .messages import HeaderRule, OrderBy
 from .model import KafkaAway, KafkaRecord, MigrateError
 from .offsetmap import OffsetMap, read_map, translated
 from .state import BridgeState, is_running, read_bridge
+from .tee import FailedCopy, TeeConfig, TeeCounts, TeeProducer, TeeResult
 
 __all__ = [
     "Bridge",
@@ -21,6 +23,8 @@ __all__ = [
     "CompareSides",
     "Comparison",
     "Difference",
+    "FailedCopy",
+    "FailedFile",
     "GateCheck",
     "GateConfig",
     "GateResult",
@@ -34,12 +38,19 @@ __all__ = [
     "MigrateError",
     "OffsetMap",
     "OrderBy",
+    "TeeConfig",
+    "TeeCounts",
+    "TeeProducer",
+    "TeeResult",
+    "TeeSide",
     "compare",
+    "failed_files",
     "gate",
     "is_running",
     "kafka_settings",
     "move_group",
     "read_bridge",
     "read_map",
+    "resend_files",
     "translated",
 ]

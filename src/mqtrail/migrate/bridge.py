@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from mqtrail.client import Admin, Producer, ProducerConfig
 from mqtrail.clock import now_ms
-from mqtrail.feed import Feed, Lanes
+from mqtrail.feed import Feed, Lanes, queues_of
 from mqtrail.net import Log
 from mqtrail.wire import MessageQueue
 
@@ -95,7 +95,7 @@ class Bridge(Feed):
         with alone(self.config.folder):
             async with Producer(PRODUCER_GROUP, self._namesrv, config=self._producer_config) as producer:
                 expected = ", with as many queues as the Kafka topic has partitions, for example"
-                self._queues = await self._queues_of(producer, self.config.target, expected)
+                self._queues = await queues_of(producer, self.config.target, self.ERROR, expected)
                 lanes = Lanes(
                     producer,
                     self._queues,

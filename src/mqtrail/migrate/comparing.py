@@ -31,10 +31,11 @@ from mqtrail.clock import now_ms
 from mqtrail.trail import ProofResult, literal
 from mqtrail.wire import MessageExt, MessageQueue
 
+from .copies import TeeSide
 from .kafka import KafkaConfig, KafkaTopic
 from .messages import HEADERS, OFFSET, PARTITION, TIMESTAMP, TOPIC, key_of, misfit, record_id, value_of
 from .model import KafkaRecord, MigrateError
-from .state import COMPARE, BridgeState, read_bridge, save_json
+from .state import COMPARE, BridgeState, read_bridge, read_tee, save_json
 
 KEY_COUNT_MAX: Final = 100_000  # records of one key, both sides together; a key with more is not judged
 READ_COUNT: Final = 2_048  # records of one read
@@ -346,6 +347,7 @@ class _Sides:
     def __init__(self, config: CompareSides, state: BridgeState | None, sorter: KeySorter, found: Comparison) -> None:
         self._config = config
         self._state = state
+        self._has_tee = any(read_tee(config.folder, one) is not None for one in TeeSide)  # then the bridge has ended
         self._sorter = sorter
         self._found = found
         self._of_record, self._of_message = business_key(config.key)
@@ -414,10 +416,12 @@ class _Sides:
 
     def _record_row(self, record: KafkaRecord, seq: int) -> Row:
         place = record_id(record.topic, record.partition, record.offset)
-        if self._state is not None:
-            is_pending = record.offset >= self._state.next_offsets.get(str(record.partition), 0)
-        else:
+        if self._state is None or self._has_tee:
             is_pending = record.timestamp_ms > self._started_ms - self._config.grace_ms
+        else:
+            is_pending = True
+        if self._state is not None:
+            is_pending &= record.offset >= self._state.next_offsets.get(str(record.partition), 0)
         key, digest = self._of_record(record), _digest(record.value)
         where = f"Kafka {record.partition}/{record.offset}"
         return Row(

@@ -102,7 +102,7 @@ def _wrong_setting(name: str, what: str, expected: str) -> MigrateError:
 
 
 @contextmanager
-def _answers(what: str) -> Iterator[None]:
+def answers(what: str) -> Iterator[None]:
     """Convert errors of the library. KafkaAway, MigrateError."""
     try:
         yield
@@ -149,7 +149,7 @@ class KafkaTopic:
     async def __aenter__(self) -> KafkaTopic:
         options = self._config.options()
         try:
-            with _answers(self._what):
+            with answers(self._what):
                 self._admin = AIOKafkaAdminClient(**options)
                 self._stack.push_async_callback(self._admin.close)
                 await self._admin.start()
@@ -174,12 +174,12 @@ class KafkaTopic:
 
     async def cluster_id(self) -> str:
         """Return the id of the cluster. KafkaAway."""
-        with _answers("cluster's id"):
+        with answers("cluster's id"):
             return str((await self._admin.describe_cluster())["cluster_id"])
 
     async def partitions(self) -> list[int]:
         """Return the topic's partitions. MigrateError: there is no such topic, or no right. KafkaAway."""
-        with _answers(self._what):
+        with answers(self._what):
             (found,) = await self._admin.describe_topics([self._topic])
         if found["error_code"] == _UNKNOWN_TOPIC or (not found["error_code"] and not found["partitions"]):
             raise MigrateError(f"found no {self._what} in Kafka, expected it: check its name")
@@ -191,7 +191,7 @@ class KafkaTopic:
 
     async def cleanup_policy(self) -> str:
         """Return the topic's cleanup.policy. MigrateError: no right. KafkaAway."""
-        with _answers(self._what):
+        with answers(self._what):
             (found,) = await self._admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, self._topic)])
         (resource,) = found.resources
         if resource[0] == _TOPIC_FORBIDDEN:
@@ -202,18 +202,18 @@ class KafkaTopic:
 
     async def firsts(self, partitions: Iterable[int]) -> dict[int, int]:
         """Return the first offset that each partition keeps. KafkaAway."""
-        with _answers(self._what):
+        with answers(self._what):
             return _plain(await self._consumer.beginning_offsets(self._places(partitions)))
 
     async def ends(self, partitions: Iterable[int]) -> dict[int, int]:
         """Return the offset after the last committed record of each partition. KafkaAway."""
-        with _answers(self._what):
+        with answers(self._what):
             return _plain(await self._consumer.end_offsets(self._places(partitions)))
 
     async def at_time(self, partitions: Iterable[int], time_ms: int) -> dict[int, int]:
         """Return the first offset of a record of that time or later, else the end. KafkaAway."""
         places = self._places(partitions)
-        with _answers(self._what):
+        with answers(self._what):
             found = await self._consumer.offsets_for_times(dict.fromkeys(places, time_ms))
             ends = await self._consumer.end_offsets(places)
         return {one.partition: ends[one] if found[one] is None else found[one].offset for one in places}
@@ -221,7 +221,7 @@ class KafkaTopic:
     async def committed(self, group: str) -> dict[int, int]:
         """Return the committed offsets of a group on the topic. MigrateError: it has none. KafkaAway."""
         what = f"offsets of group {group!r} on topic {self._topic!r}"
-        with _answers(what):
+        with answers(what):
             for tries_left in reversed(range(FIND_COORDINATOR_TRIES)):
                 try:
                     found = await self._admin.list_consumer_group_offsets(group)
@@ -254,7 +254,7 @@ class KafkaTopic:
 
         Partitions take turns of TURN_COUNT records, so that all of them are on their way at once.
         """
-        with _answers(f"{self._what} (next offsets by partition: {self._next})"):
+        with answers(f"{self._what} (next offsets by partition: {self._next})"):
             found = await self._consumer.getmany(timeout_ms=wait_ms, max_records=count_max)
         self._next |= {place.partition: records[-1].offset + 1 for place, records in found.items()}
         longest = max(map(len, found.values()), default=0)
@@ -275,7 +275,7 @@ class KafkaTopic:
 
     async def position(self, partition: int) -> int:
         """Return the offset that `read` continues at, which passes marks of transactions. KafkaAway."""
-        with _answers(self._what):
+        with answers(self._what):
             return int(await self._consumer.position(TopicPartition(self._topic, partition)))
 
     def _places(self, partitions: Iterable[int]) -> list[TopicPartition]:

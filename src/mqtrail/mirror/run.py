@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from mqtrail.client import Admin, InstanceConfig, Producer, ProducerConfig, by_hash
 from mqtrail.clock import now_ms
-from mqtrail.feed import Feed, Lanes
+from mqtrail.feed import Feed, Lanes, queues_of
 from mqtrail.net import Log
 from mqtrail.wire import PROPERTY_SHARDING_KEY, Message, MessageExt, MessageQueue, place_text
 
@@ -111,7 +111,7 @@ class Mirror(Feed):
                 )
                 expected = ", with as many queues as in the source (`mqtrail cluster import` makes them), for example"
                 self._targets = {
-                    topic: await self._queues_of(producer, topic, expected) for topic in self.config.topics
+                    topic: await queues_of(producer, topic, self.ERROR, expected) for topic in self.config.topics
                 }
                 lanes = Lanes(
                     producer,
