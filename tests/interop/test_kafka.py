@@ -29,7 +29,9 @@ from mqtrail.migrate import (
     BridgeState,
     CompareSides,
     Comparison,
+    GroupReturn,
     KafkaConfig,
+    KafkaTopic,
     MigrateError,
     OrderBy,
     TeeConfig,
@@ -39,6 +41,7 @@ from mqtrail.migrate import (
     compare,
     move_group,
     read_bridge,
+    return_group,
 )
 from mqtrail.migrate.copies import TeeCopy, ToKafka, ToRocketMQ
 from mqtrail.migrate.messages import key_of, value_of
@@ -376,3 +379,62 @@ def test_tee(
     found = asyncio.run(same())
     kind = "missing" if decides is TeeSide.KAFKA else "extra"
     assert {one: count for one, count in found.counts.items() if count} == {kind: 1}
+
+
+def test_back(config: BridgeConfig, kafka: KafkaServer, broker: Embedded, admin: SyncAdmin) -> None:
+    """A group that goes back gets all that it has not consumed in RocketMQ; not while its members run."""
+    topic, group = config.topic, "returning"
+    asyncio.run(put(kafka, topic, some(random.Random(1), 0, 600)))
+    run(config, broker)
+    asyncio.run(commit(kafka, topic, group, dict.fromkeys(range(PARTITIONS), 10)))
+    assert admin.create_group(SubscriptionGroupConfig(group)).complete
+
+    async def back(**more: bool) -> GroupReturn:
+        async with Admin(broker.namesrv_address) as one:
+            return await return_group(config.folder, config.kafka, one, (group, group), is_applied=True, **more)
+
+    async def forth() -> None:
+        async with Admin(broker.namesrv_address) as one:
+            assert (await move_group(config.folder, config.kafka, one, (group, group), is_applied=True)).is_complete
+
+    async def back_beside_a_member() -> None:
+        consumer = AIOKafkaConsumer(topic, bootstrap_servers=kafka.address, group_id=group, enable_auto_commit=False)
+        await consumer.start()
+        try:
+            with pytest.raises(MigrateError, match="found 1 running members of group 'returning' in Kafka"):
+                await back()
+        finally:
+            await consumer.stop()
+
+    async def committed() -> dict[int, int]:
+        async with KafkaTopic(config.kafka, topic) as one:
+            return await one.committed(group)
+
+    asyncio.run(forth())
+    queues = admin.queues(topic)
+    ends = [admin.max_offset(queue) for queue in queues]
+    for queue, offset in zip(queues, (ends[0], ends[1], 30), strict=True):
+        admin.set_offset(group, queue, offset)
+    asyncio.run(back_beside_a_member())
+    places = asyncio.run(committed())
+    assert places == dict.fromkeys(range(PARTITIONS), 10)
+    found = asyncio.run(back())
+    assert (asyncio.run(committed()), found.unread) == ({0: ends[0], 1: ends[1], 2: 10}, ends[2] - 30)
+
+    async def write() -> None:
+        wanted = TeeConfig(
+            kafka=config.kafka, topic=topic, target=topic, folder=config.folder, decides=TeeSide.ROCKETMQ
+        )
+        async with TeeProducer(wanted, broker.namesrv_address) as tee:
+            await asyncio.gather(*[tee.send(b"t%d" % number, key=b"k%d" % (number % 9)) for number in range(100)])
+
+    asyncio.run(write())
+    with pytest.raises(MigrateError, match="not known whether each message of the tee has its record"):
+        asyncio.run(back())
+    same = asyncio.run(compared(config, broker))
+    assert (same.outcome, same.matched) == (ProofResult.NONE, 700)
+    for queue, end in zip(queues, ends, strict=True):
+        admin.set_offset(group, queue, end + 5)
+    found = asyncio.run(back())
+    assert (found.unknown, found.lost, found.unread) == ([], 0, 85)
+    assert asyncio.run(committed()) == {0: ends[0], 1: ends[1], 2: ends[2]}, "all of the tee is of the last minute"

@@ -82,6 +82,7 @@ COMMANDS = {
     "migrate compare": "migrate_check:migrate_compare",
     "migrate gate": "migrate_check:migrate_gate",
     "migrate status": "migrate:migrate_status",
+    "migrate back": "migrate_back:migrate_back",
     "migrate copies": "migrate_copies:migrate_copies",
     "mirror run": "mirror:mirror_run",
     "mirror offsets": "mirror:mirror_offsets",

@@ -4,6 +4,7 @@
 say how far it is (state.py, offsetmap.py, copies.py). It needs the extra `kafka`.
 """
 
+from .back import GroupReturn, PartitionPlace, return_group
 from .bridge import Bridge, BridgeConfig
 from .comparing import CompareSides, Comparison, Difference, compare
 from .copies import FailedFile, TeeSide, failed_files, resend_files
@@ -30,6 +31,7 @@ __all__ = [
     "GateResult",
     "GroupMove",
     "GroupPlace",
+    "GroupReturn",
     "HeaderRule",
     "KafkaAway",
     "KafkaConfig",
@@ -38,6 +40,7 @@ __all__ = [
     "MigrateError",
     "OffsetMap",
     "OrderBy",
+    "PartitionPlace",
     "TeeConfig",
     "TeeCounts",
     "TeeProducer",
@@ -52,5 +55,6 @@ __all__ = [
     "read_bridge",
     "read_map",
     "resend_files",
+    "return_group",
     "translated",
 ]

@@ -341,13 +341,18 @@ class KeyJudge:
         self._found.gaps[why] = self._found.gaps.get(why, 0) + 1
 
 
+def has_tee(folder: Path) -> bool:
+    """Return whether a tee has been used with a folder. MigrateError, OSError."""
+    return any(read_tee(folder, one) is not None for one in TeeSide)
+
+
 class _Sides:
     """Reads both sides into a sorter."""
 
     def __init__(self, config: CompareSides, state: BridgeState | None, sorter: KeySorter, found: Comparison) -> None:
         self._config = config
         self._state = state
-        self._has_tee = any(read_tee(config.folder, one) is not None for one in TeeSide)  # then the bridge has ended
+        self._has_tee = has_tee(config.folder)  # then the bridge has ended
         self._sorter = sorter
         self._found = found
         self._of_record, self._of_message = business_key(config.key)
@@ -482,7 +487,7 @@ class _Sides:
 
 
 async def compare(config: CompareSides, admin: Admin) -> Comparison:
-    """Compare both sides, and keep the result in the folder if it has a bridge. MQError, OSError."""
+    """Compare both sides, and keep the result in the folder if it has a bridge or a tee. MQError, OSError."""
     state = read_bridge(config.folder)
     if state is not None and (state.topic, state.target) != (config.topic, config.target):
         raise MigrateError(
@@ -510,6 +515,6 @@ async def compare(config: CompareSides, admin: Admin) -> Comparison:
         found.outcome = ProofResult.FOUND
     elif found.gaps or not found.matched:
         found.outcome = ProofResult.CANNOT_TELL
-    if state is not None:
+    if state is not None or has_tee(config.folder):
         save_json(config.folder / COMPARE, asdict(found))
     return found

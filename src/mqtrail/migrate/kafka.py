@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -218,29 +218,61 @@ class KafkaTopic:
             ends = await self._consumer.end_offsets(places)
         return {one.partition: ends[one] if found[one] is None else found[one].offset for one in places}
 
-    async def committed(self, group: str) -> dict[int, int]:
+    async def committed(self, group: str, *, may_be_none: bool = False) -> dict[int, int]:
         """Return the committed offsets of a group on the topic. MigrateError: it has none. KafkaAway."""
         what = f"offsets of group {group!r} on topic {self._topic!r}"
         with answers(what):
-            for tries_left in reversed(range(FIND_COORDINATOR_TRIES)):
-                try:
-                    found = await self._admin.list_consumer_group_offsets(group)
-                    break
-                except (kafka_errors.GroupCoordinatorNotAvailableError, kafka_errors.NotCoordinatorForGroupError):
-                    if not tries_left:
-                        raise
-                    await asyncio.sleep(FIND_COORDINATOR_S)
+            found = await self._of_coordinator(lambda: self._admin.list_consumer_group_offsets(group))
         offsets = {
             place.partition: one.offset
             for place, one in found.items()
             if place.topic == self._topic and one.offset >= 0
         }
-        if not offsets:
+        if not offsets and not may_be_none:
             raise MigrateError(
                 f"found no {what} in Kafka, expected some: check the names of group and topic, and the right Describe "
                 "on the group"
             )
         return offsets
+
+    async def member_count(self, group: str) -> int:
+        """Return how many members of a group run. MigrateError: no right. KafkaAway."""
+        what = f"members of group {group!r}"
+        with answers(what):
+            (answer,) = await self._of_coordinator(lambda: self._admin.describe_consumer_groups([group]))
+            code, _, _, _, _, members, *_ = answer.groups[0]
+            if code:
+                raise kafka_errors.for_code(code)
+        return len(members)
+
+    async def commit(self, group: str, offsets: Mapping[int, int]) -> None:
+        """Commit offsets of a group, by partition. MigrateError: it has members, or no right. KafkaAway."""
+        what = f"offsets of group {group!r} on topic {self._topic!r}"
+        consumer = AIOKafkaConsumer(**self._config.options(), group_id=group, enable_auto_commit=False)
+        try:
+            with answers(what):
+                try:
+                    await consumer.start()
+                    consumer.assign(self._places(offsets))
+                    await consumer.commit({TopicPartition(self._topic, one): at for one, at in offsets.items()})
+                except (kafka_errors.CommitFailedError, kafka_errors.UnknownMemberIdError) as error:
+                    raise MigrateError(
+                        f"found running members of group {group!r} in Kafka, expected none: stop them, apply again, "
+                        "then start them"
+                    ) from error
+        finally:
+            await consumer.stop()
+
+    async def _of_coordinator(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """Ask the coordinator of a group, which a young cluster does not have at once."""
+        for tries_left in reversed(range(FIND_COORDINATOR_TRIES)):
+            try:
+                return await ask()
+            except (kafka_errors.GroupCoordinatorNotAvailableError, kafka_errors.NotCoordinatorForGroupError):
+                if not tries_left:
+                    raise
+                await asyncio.sleep(FIND_COORDINATOR_S)
+        raise AssertionError("it returns, or raises")
 
     def begin(self, offsets: Mapping[int, int]) -> None:
         """Read these partitions from these offsets on."""
