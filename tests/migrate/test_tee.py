@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -71,9 +72,9 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
 @pytest.fixture
 def config(request: pytest.FixtureRequest, admin: SyncAdmin, tmp_path: Path) -> TeeConfig:
     """To a topic of two queues named as the test."""
-    target: str = request.node.originalname
+    target = re.sub(r"\W", "_", request.node.name)
     assert admin.create_topic(TopicConfig(target, 2, 2)).complete
-    return TeeConfig(kafka=KAFKA, topic="orders", target=target, folder=tmp_path / "tee", retry_ms=20)
+    return TeeConfig(kafka=KAFKA, topic="orders", target=target, folder=tmp_path / "tee", retry_ms=20_000)
 
 
 @pytest.fixture
@@ -189,6 +190,7 @@ async def test_copies_that_fail(
         await one.send(b"v1", key=b"a")
         assert ((await one.drain()).copied, failed) == (1, [])
         failures = 1_000_000
+        one.config = replace(one.config, retry_ms=0)
         await one.send(b"v2", key=b"a")
         await one.send(b"other", key=b"b")
         counts = await one.drain()
@@ -198,6 +200,7 @@ async def test_copies_that_fail(
         with pytest.raises(KafkaAway):
             await one.resend()
         failures = 0
+        one.config = config
         monkeypatch.setattr(one, "_down_until_s", 0.0)
         await one.send(b"v3", key=b"a")
         assert (await one.drain()).copied == 1, "it waits behind v2"
@@ -218,7 +221,7 @@ async def test_copies_that_fail(
 async def test_one_that_is_refused(tee: Tee, kafka: FakeKafka, config: TeeConfig, broker: Embedded) -> None:
     """The others are copied; it stays in the file when it is sent again."""
     big = (("h", b"x" * 40_000),)
-    async with tee(retry_ms=5_000) as (one, failed):
+    async with tee() as (one, failed):
         await asyncio.gather(
             *[one.send(b"v%d" % number, key=b"a", headers=big if number == 3 else ()) for number in range(6)]
         )

@@ -80,6 +80,7 @@ COMMANDS = {
     "migrate bridge": "migrate:migrate_bridge",
     "migrate offsets": "migrate:migrate_offsets",
     "migrate compare": "migrate_check:migrate_compare",
+    "migrate results": "migrate_check:migrate_results",
     "migrate gate": "migrate_check:migrate_gate",
     "migrate status": "migrate:migrate_status",
     "migrate back": "migrate_back:migrate_back",

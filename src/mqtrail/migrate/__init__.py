@@ -14,6 +14,7 @@ from .kafka import KafkaConfig, KafkaTopic, kafka_settings
 from .messages import HeaderRule, OrderBy
 from .model import KafkaAway, KafkaRecord, MigrateError
 from .offsetmap import OffsetMap, read_map, translated
+from .results import ResultLog, ResultRange, compare_results
 from .state import BridgeState, is_running, read_bridge
 from .tee import FailedCopy, TeeConfig, TeeCounts, TeeProducer, TeeResult
 
@@ -41,12 +42,15 @@ __all__ = [
     "OffsetMap",
     "OrderBy",
     "PartitionPlace",
+    "ResultLog",
+    "ResultRange",
     "TeeConfig",
     "TeeCounts",
     "TeeProducer",
     "TeeResult",
     "TeeSide",
     "compare",
+    "compare_results",
     "failed_files",
     "gate",
     "is_running",

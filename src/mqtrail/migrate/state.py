@@ -5,6 +5,8 @@ offsets.jsonl   the offset map
 offsets-GROUP.json, compare.json    the last results, for the gate
 tee-SIDE.json   since when tees send to both sides with that side deciding
 copies-*.jsonl  copies of tees that failed (copies.py)
+results-*.jsonl results of handlers (results.py)
+back-GROUP.json the last `migrate back --apply` of a group of Kafka
 """
 
 from __future__ import annotations
