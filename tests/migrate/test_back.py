@@ -178,7 +178,7 @@ def test_after_a_tee(kafka: FakeKafka, tmp_path: Path) -> None:
     compared(tmp_path, 150_000)
     found = back(tmp_path, queues, may_rewind=True)
     assert [one.after for one in found.partitions] == [40] * 2
-    assert "no comparison without differences is 60 s older" in found.partitions[0].reason
+    assert "no comparison without differences is 60 s older than what waits" in found.partitions[0].reason
 
 
 def test_without_a_bridge(kafka: FakeKafka, tmp_path: Path) -> None:

@@ -245,8 +245,8 @@ async def _places(
                 after, reason = max(after, times[one]), f"{reason}; by time, the first record that it may lack"
             else:
                 reason += (
-                    "; the group may lack records of the tee with Kafka deciding, since no comparison without "
-                    f"differences is {CLOCKS_MS // 1000} s older than all messages that wait for it"
+                    "; a tee with Kafka deciding is repeated: no comparison without differences is "
+                    f"{CLOCKS_MS // 1000} s older than what waits"
                 )
         if after > ends[one]:
             raise MigrateError(
