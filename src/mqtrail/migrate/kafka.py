@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as kafka_errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.conn import create_conn
 from aiokafka.helpers import create_ssl_context
 
 from .model import KafkaAway, KafkaRecord, MigrateError
@@ -102,8 +104,8 @@ def _wrong_setting(name: str, what: str, expected: str) -> MigrateError:
 
 
 @contextmanager
-def answers(what: str) -> Iterator[None]:
-    """Convert errors of the library. KafkaAway, MigrateError."""
+def answers(what: str, forbidden: Callable[[str], MigrateError] | None = None) -> Iterator[None]:
+    """Convert errors of the library. forbidden: makes the error of a missing right. KafkaAway, MigrateError."""
     try:
         yield
     except (kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError) as error:
@@ -113,7 +115,7 @@ def answers(what: str) -> Iterator[None]:
         kafka_errors.GroupAuthorizationFailedError,
         kafka_errors.ClusterAuthorizationFailedError,
     ) as error:
-        raise _forbidden(what) from error
+        raise (forbidden or _forbidden)(what) from error
     except (kafka_errors.AuthenticationFailedError, kafka_errors.SaslAuthenticationFailed) as error:
         raise MigrateError(
             f"Kafka refused the log-in: {error}: expected a user and password that it knows: correct --kafka-settings"
@@ -134,6 +136,38 @@ def _forbidden(what: str) -> MigrateError:
     )
 
 
+@asynccontextmanager
+async def connecting(config: KafkaConfig, what: str) -> AsyncIterator[None]:
+    """Convert errors of a first connection, whose reason the library does not tell. KafkaAway, MigrateError."""
+    try:
+        with answers(what):
+            yield
+    except KafkaAway as error:
+        if isinstance(error.__cause__, kafka_errors.KafkaConnectionError):
+            await _check_connection(config, what)
+        raise
+
+
+async def _check_connection(config: KafkaConfig, what: str) -> None:
+    """Connect, to find out whether a retry is of use. MigrateError: it is of none."""
+    options = config.options()
+    for address in options.pop("bootstrap_servers").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            (await create_conn(host.strip("[]"), int(port), **options)).close()
+            return
+        except ssl.SSLError as error:
+            raise MigrateError(
+                f"found no TLS connection to Kafka at {address}: {error}: expected TLS there, and a certificate for "
+                "this name by the authority in ssl.ca.location: correct --kafka-settings"
+            ) from error
+        except (kafka_errors.AuthenticationFailedError, kafka_errors.SaslAuthenticationFailed) as error:
+            with answers(what):
+                raise error
+        except (kafka_errors.KafkaError, OSError, TimeoutError):
+            continue
+
+
 class KafkaTopic:
     """Reads one topic. Use it with `async with`."""
 
@@ -149,7 +183,7 @@ class KafkaTopic:
     async def __aenter__(self) -> KafkaTopic:
         options = self._config.options()
         try:
-            with answers(self._what):
+            async with connecting(self._config, self._what):
                 self._admin = AIOKafkaAdminClient(**options)
                 self._stack.push_async_callback(self._admin.close)
                 await self._admin.start()

@@ -11,9 +11,14 @@ from aiokafka import errors as kafka_errors
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import RecordMetadata
 
-from .kafka import KafkaConfig, answers
+from .kafka import KafkaConfig, answers, connecting
 from .model import KafkaRecord, MigrateError
 
+TOO_LARGE: Final = (
+    kafka_errors.MessageSizeTooLargeError,
+    kafka_errors.RecordTooLargeError,
+    kafka_errors.RecordListTooLargeError,
+)
 REQUEST_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes: Kafka's own limits decide
 
 
@@ -33,7 +38,7 @@ class KafkaWriter:
 
     async def __aenter__(self) -> Self:
         options: dict[str, Any] = {**self._config.options(), "max_request_size": REQUEST_SIZE_MAX}
-        with answers(self._what):
+        async with connecting(self._config, self._what):
             self._producer = AIOKafkaProducer(**options, acks="all", enable_idempotence=self._is_idempotent)
             try:
                 await self._producer.start()
@@ -47,7 +52,7 @@ class KafkaWriter:
 
     async def partition_of(self, key: bytes | None) -> int:
         """Return the partition that Kafka's clients choose for a key; a random one without key. KafkaAway."""
-        with answers(self._what):
+        with answers(self._what, _forbidden):
             partitions = sorted(await self._producer.partitions_for(self._topic))
         return int(self._choose(key, partitions, partitions))
 
@@ -55,7 +60,7 @@ class KafkaWriter:
         """Begin to write a record to its partition; timestamp_ms -1: now. KafkaAway, MigrateError; so the future."""
         if record.value is None and record.key is None:
             raise MigrateError("found a record without key and value, expected one of them: pass a value")
-        with answers(self._what):
+        with answers(self._what, _forbidden):
             future: asyncio.Future[RecordMetadata] = await self._producer.send(
                 self._topic,
                 record.value,
@@ -68,20 +73,18 @@ class KafkaWriter:
 
     async def stored(self, future: asyncio.Future[RecordMetadata]) -> RecordMetadata:
         """Wait until Kafka has acknowledged a record. KafkaAway: it may be stored, too. MigrateError: it is refused."""
-        with answers(self._what):
+        with answers(self._what, _forbidden):
             try:
                 return await future
-            except (kafka_errors.TopicAuthorizationFailedError, kafka_errors.ClusterAuthorizationFailedError) as error:
+            except TOO_LARGE as error:
                 raise MigrateError(
-                    f"found no right to write to the {self._what} in Kafka, expected the operations Write and "
-                    "Describe: grant them to this user with kafka-acls.sh"
+                    f"Kafka refused a record for the {self._what}: it is too large: raise max.message.bytes of the "
+                    "topic"
                 ) from error
-            except (
-                kafka_errors.MessageSizeTooLargeError,
-                kafka_errors.RecordTooLargeError,
-                kafka_errors.RecordListTooLargeError,
-            ) as error:
-                raise MigrateError(
-                    f"Kafka refused a record for the {self._what}: it is too large: raise "
-                    "max.message.bytes of the topic"
-                ) from error
+
+
+def _forbidden(what: str) -> MigrateError:
+    return MigrateError(
+        f"found no right to write to the {what} in Kafka, expected the operations Write and Describe on it: grant them "
+        "to this user with kafka-acls.sh"
+    )
