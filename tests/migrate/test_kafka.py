@@ -177,8 +177,6 @@ async def test_writer(monkeypatch: pytest.MonkeyPatch) -> None:
         assert await writer.partition_of(b"k") == await writer.partition_of(b"k")
         assert (await writer.stored(await writer.begin(record))).offset == 7
         await writer.begin(record._replace(timestamp_ms=5))
-        with pytest.raises(MigrateError, match="without key and value"):
-            await writer.begin(record._replace(key=None, value=None))
         for error, kind, found in (
             (kafka_errors.MessageSizeTooLargeError(), MigrateError, "raise max.message.bytes"),
             (kafka_errors.TopicAuthorizationFailedError(), MigrateError, "no right to write to the topic 'orders'"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mqtrail.client import Admin, ClientClosed, ProducerConfig, SyncAdmin
+from mqtrail.client import Admin, ClientClosed, ProducerConfig, ReadFailed, SyncAdmin
 from mqtrail.migrate import (
     Bridge,
     BridgeConfig,
@@ -32,7 +32,7 @@ from mqtrail.migrate import (
     failed_files,
     resend_files,
 )
-from mqtrail.migrate.copies import CopyFile, CopyHead, TeeCopy, ToRocketMQ, read_copies
+from mqtrail.migrate.copies import CopyFile, CopyHead, TeeCopy, ToKafka, ToRocketMQ, read_copies
 from mqtrail.migrate.state import alone
 from mqtrail.testing import Embedded, embedded
 from mqtrail.trail import ProofResult
@@ -218,6 +218,39 @@ async def test_copies_that_fail(
     assert (same.outcome, same.matched) == (ProofResult.NONE, 5)
 
 
+async def test_copies_to_kafka_that_fail(
+    tee: Tee, kafka: FakeKafka, config: TeeConfig, broker: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are sent again with the store time of their message; one whose message has expired has the present time."""
+    async with tee(decides=TeeSide.ROCKETMQ, retry_ms=0) as (one, _):
+        kafka.errors = [KafkaAway("away")]
+        for number in range(3):
+            await one.send(b"v%d" % number, key=b"a")
+        assert (await one.drain()).failed == 3
+    assert kafka.partitions[1] == []
+    with pytest.raises(MigrateError, match="expected its address: pass --kafka"):
+        await resend_files(config.folder, None, broker.namesrv_address, ProducerConfig(), 0)
+    async with Admin(broker.namesrv_address) as admin:
+        times = [one.store_timestamp_ms async for one in admin.messages(config.target)]
+        queue = next(iter(await admin.queues(config.target)))
+        lost = TeeCopy(KafkaRecord("orders", 1, -1, -1, b"k", b"v"), queue, 1_000)
+        with pytest.raises(ReadFailed, match="found no message at offset 1000"):
+            await ToKafka(kafka.write(KAFKA, "orders"), admin).write([lost])  # type: ignore[arg-type]
+
+        async def later(of: Any) -> int:
+            return 2_000
+
+        monkeypatch.setattr(admin, "min_offset", later)
+        await ToKafka(kafka.write(KAFKA, "orders"), admin).write([lost])  # type: ignore[arg-type]
+    expired = kafka.partitions[1].pop()
+    assert expired is not None
+    assert expired.timestamp_ms >= max(times)
+    (found,) = await resend_files(config.folder, KAFKA, broker.namesrv_address, ProducerConfig(), 0)
+    assert (found.sent, found.count) == (3, 0)
+    assert [one.timestamp_ms for one in kafka.partitions[1] if one is not None] == times
+    assert (await compared(config, broker)).outcome is ProofResult.NONE
+
+
 async def test_one_that_is_refused(tee: Tee, kafka: FakeKafka, config: TeeConfig, broker: Embedded) -> None:
     """The others are copied; it stays in the file when it is sent again."""
     big = (("h", b"x" * 40_000),)
@@ -278,6 +311,8 @@ async def test_the_deciding_side_fails(tee: Tee, kafka: FakeKafka, config: TeeCo
             kafka.errors = [KafkaAway("away")]
             with pytest.raises(KafkaAway):
                 await one.send(b"v", key=b"a")
+        with pytest.raises(MigrateError, match="without key and value"):
+            await one.send(None)
         assert (one.counts.sent, one.counts.waiting) == (0, 0)
     assert (read(admin, config.target), failed) == ([[], []], [])
 

@@ -182,8 +182,8 @@ def _proven_ms(folder: Path, since_ms: int) -> int | None:
     with content_of(path, writer):
         at_ms, is_whole = int(found["at_ms"]), found["since_ms"] is None and found["until_ms"] is None
         is_same = not any(found["counts"][kind] for kind in ("missing", "extra", "different"))
-        is_told = ProofResult(found["outcome"]) is not ProofResult.CANNOT_TELL and not found["pending"]
-        return at_ms if at_ms > since_ms and is_whole and is_same and is_told else None
+        is_covered = ProofResult(found["outcome"]) is not ProofResult.CANNOT_TELL and not found["pending"]
+        return at_ms if at_ms > since_ms and is_whole and is_same and is_covered else None
 
 
 async def _wheres(admin: Admin, group: str, topic: str) -> list[_Where]:
@@ -313,7 +313,8 @@ async def _check(topic: KafkaTopic, found: GroupReturn, *, accepts_unknown: bool
         )
     if found.unknown and not accepts_unknown:
         raise MigrateError(
-            f"found that it is not known {'; nor '.join(found.unknown)}; --accept-unknown goes back all the same"
+            f"found something unknown, expected nothing: {'; '.join(found.unknown)}; --accept-unknown commits "
+            "nevertheless"
         )
     if found.lost and not may_lose:
         raise MigrateError(

@@ -135,8 +135,7 @@ class CopyFile:
     def add(self, copy: TeeCopy, error: str) -> None:
         """Keep a copy. OSError: it is not kept."""
         if self._file is None:
-            self._stack.enter_context(alone_with(self.path))
-            self._file = self._stack.enter_context(self.path.open("ab"))
+            self._file = self._open()
             self._file.write(_head_line(self._head))
             sync_folder(self.path.parent)
         line = _line(copy, error)
@@ -156,8 +155,14 @@ class CopyFile:
             self._file = None
             replace_copies(self.path, self._head, copies)
             if copies:
-                self._stack.enter_context(alone_with(self.path))
-                self._file = self._stack.enter_context(self.path.open("ab"))
+                self._file = self._open()
+
+    def _open(self) -> BinaryIO:
+        with ExitStack() as stack:
+            stack.enter_context(alone_with(self.path))
+            file = stack.enter_context(self.path.open("ab"))
+            self._stack = stack.pop_all()
+        return file
 
     def close(self) -> None:
         """Make it durable, and let others have it. OSError."""

@@ -57,9 +57,7 @@ class KafkaWriter:
         return int(self._choose(key, partitions, partitions))
 
     async def begin(self, record: KafkaRecord) -> asyncio.Future[RecordMetadata]:
-        """Begin to write a record to its partition; timestamp_ms -1: now. KafkaAway, MigrateError; so the future."""
-        if record.value is None and record.key is None:
-            raise MigrateError("found a record without key and value, expected one of them: pass a value")
+        """Begin to write a record with key or value; timestamp_ms -1: now. KafkaAway, MigrateError; so the future."""
         with answers(self._what, _forbidden):
             future: asyncio.Future[RecordMetadata] = await self._producer.send(
                 self._topic,

@@ -167,6 +167,8 @@ class TeeProducer:
         Waits for room for the copy first. Raises what the deciding side fails with: KafkaAway, MigrateError, or as
         `Producer.send`; then no copy is sent, although the record may be stored. ClientClosed.
         """
+        if key is None and value is None:
+            raise MigrateError("found a record without key and value, expected one of them: pass a value")
         record = KafkaRecord(self.config.topic, -1, -1, -1, key, value, tuple(headers))
         size = record.size
         await self._until(lambda: not self._is_open or self._has_room(size))
@@ -201,6 +203,7 @@ class TeeProducer:
             if error is not None:
                 raise error
             self._behind.clear()
+            self._down_until_s = 0.0
         return self.counts
 
     async def close(self) -> TeeCounts:
