@@ -262,12 +262,14 @@ class BrokerNode:
         if not self._config.store_url:
             return CommitLogStore(disk, config)
         try:
-            from mqtrail.store.sql import SqlStore  # it takes long to import, and is an extra
+            from mqtrail.store.sql import NodeDatabase, SqlStore, parse_node  # it takes long to import, and is an extra
         except ImportError as error:
             raise InvalidParameter(
                 f"found no module {error.name}, expected SQLAlchemy for store_url: pip install 'mqtrail[pmq]'"
             ) from error
-        return SqlStore(disk, self._config.store_url, config, self._in_time)
+        given = map(parse_node, self._config.store_nodes.split())
+        nodes = [NodeDatabase(name, url, InTime(), InTime().begin) for name, url in given]
+        return SqlStore(disk, self._config.store_url, config, self._in_time, nodes)
 
     def _open_epochs(self, disk: Disk, store: MessageStore) -> None:
         """Read the epochs of the log, and cut off what its master does not have. A master begins its epoch."""

@@ -20,7 +20,7 @@ from .base import (
 from .commitlog import CommitLogConfig, CommitLogStore
 from .config_file import ConfigFileStore
 from .disk import Disk, File, RealDisk
-from .errors import DamagedRecord, LogDiffers, StoreAway, StoreBroken, StoreError, StoreFull
+from .errors import DamagedRecord, LogDiffers, NodeClosed, StoreAway, StoreBroken, StoreError, StoreFull
 from .memory import MEMORY_SEGMENT_SIZE, MEMORY_TIMER_LOG_FILE_SIZE, MemoryDisk, MemoryFile, MemoryStore
 from .timers import PRECISION_MS, Slot, TimerCheckpoint, TimerFiles, Unit, UnitMagic, floor_ms
 
@@ -43,6 +43,7 @@ __all__ = [
     "MemoryFile",
     "MemoryStore",
     "MessageStore",
+    "NodeClosed",
     "PendingRecord",
     "QueueState",
     "ReadResult",

@@ -317,6 +317,14 @@ class MessageStore(Protocol):
         Plain tuples of PendingRecord's fields do as well. StoreFull, StoreBroken, MessageIllegal.
         """
 
+    @property
+    def closes_queues(self) -> bool:
+        """Whether `why_closed` may find something."""
+
+    def why_closed(self, topic: str, queue_id: int, now_ms: int) -> str | None:
+        """Return why the broker must refuse sends of clients to a queue; None: it need not. `append` takes records also
+        then: those that the broker moves."""
+
     def begin_batch(self, topic: str, queue_id: int) -> RecordBatch:
         """Return an empty batch, for more records than one call of `append` may take. Nothing is stored yet."""
 

@@ -316,6 +316,15 @@ class CommitLogStore:
             self._indexer.hand_over(begin, records, tickets, self._store_ms)
         return tickets
 
+    @property
+    def closes_queues(self) -> bool:
+        """False: all queues are in one place."""
+        return False
+
+    def why_closed(self, topic: str, queue_id: int, now_ms: int) -> str | None:
+        """Return None: see `closes_queues`."""
+        return None
+
     def begin_batch(self, topic: str, queue_id: int) -> EncodedBatch:
         """Return an empty batch; see the contract."""
         return self._appender.begin_batch(topic, queue_id, self._append_batch)
