@@ -22,7 +22,7 @@ Source of the semantics: DefaultMessageStore, apache/rocketmq store/.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -287,6 +287,10 @@ class MessageStore(Protocol):
     def away(self) -> str | None:
         """Why what keeps the records does not answer at present: reads raise StoreAway, and a flush tries it again.
         None: it answers."""
+
+    @property
+    def away_nodes(self) -> Mapping[str, str]:
+        """Databases of queues that do not answer at present, and why. The other queues are not affected."""
 
     @property
     def is_full(self) -> bool:

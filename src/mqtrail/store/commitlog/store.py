@@ -12,7 +12,7 @@ Source: DefaultMessageStore, CommitLog, StoreCheckpoint, apache/rocketmq store/.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
@@ -315,6 +315,11 @@ class CommitLogStore:
         if self.config.index and tickets:
             self._indexer.hand_over(begin, records, tickets, self._store_ms)
         return tickets
+
+    @property
+    def away_nodes(self) -> Mapping[str, str]:
+        """None: all queues are in one place."""
+        return {}
 
     @property
     def closes_queues(self) -> bool:

@@ -23,7 +23,7 @@ WAITING_SIZE_MAX = 256 * 1024 * 1024  # bytes of records of a database that are 
 
 
 @dataclass(slots=True)
-class LogEnd:
+class TablesEnd:
     """Where the log of a store ends. last_offset: physical offset of the last record since the start; -1: none."""
 
     end_offset: int
@@ -31,12 +31,12 @@ class LogEnd:
     last_offset: int = -1
 
 
-class Appender:
+class TableAppender:
     """Appends to one store. writers: by node. by_key: the queues that exist. open_queue: makes one."""
 
     def __init__(
         self,
-        log: LogEnd,
+        log: TablesEnd,
         writers: Mapping[int, RowWriter],
         by_key: dict[tuple[str, int], TableQueue],
         open_queue: Callable[[str, int], TableQueue],

@@ -29,7 +29,7 @@ from .schema import MEMBER, METADATA, STARTS_KEPT, STORE, STORE_ROW, VERSION, WR
 Result = TypeVar("Result")
 
 
-class Member(NamedTuple):
+class NodeMember(NamedTuple):
     """A node of a store. store: the id of the store."""
 
     name: str
@@ -53,7 +53,7 @@ class Database:
     """
 
     def __init__(
-        self, url: str, record_size_max: int, apart: Apart | None = None, member: Member | None = None
+        self, url: str, record_size_max: int, apart: Apart | None = None, member: NodeMember | None = None
     ) -> None:
         """Open it and become its writer. InvalidParameter: the URL is unusable. StoreError: the database is.
 
@@ -82,7 +82,7 @@ class Database:
             self.close()
             raise
 
-    def _take_over(self, connection: Connection, record_size_max: int, member: Member | None) -> None:
+    def _take_over(self, connection: Connection, record_size_max: int, member: NodeMember | None) -> None:
         """Make the tables if there are none, and become the writer. StoreError: it is not a database for this."""
         if (problem := open_problem(connection, record_size_max)) is not None:
             raise StoreError(problem)
@@ -209,7 +209,7 @@ class Database:
             engine.dispose()
 
 
-def _member_problem(connection: Connection, member: Member | None, *, is_new: bool) -> str | None:
+def _member_problem(connection: Connection, member: NodeMember | None, *, is_new: bool) -> str | None:
     """Return why a database is not what it is opened as; None: it is. A new one becomes the member."""
     found = connection.execute(select(MEMBER)).first() if inspect(connection).has_table(MEMBER.name) else None
     if member is None:

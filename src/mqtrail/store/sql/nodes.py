@@ -29,7 +29,7 @@ from mqtrail.wire import (
 )
 
 from ..errors import NodeClosed, StoreAway, StoreError
-from .database import Apart, Database, Member, cause
+from .database import Apart, Database, NodeMember, cause
 from .engines import CLOCKS, parse
 from .inserting import insert_rows
 from .queues import TableQueue, TableQueues, WaitingRecord
@@ -204,7 +204,7 @@ class NodeGroup:
     def _open(self, other: NodeDatabase, known: Mapping[int, Any]) -> None:
         row = next(one for one in known.values() if one.name == other.name)
         try:
-            database = Database(other.url, self._record_size_max, other.apart, Member(other.name, row.store))
+            database = Database(other.url, self._record_size_max, other.apart, NodeMember(other.name, row.store))
         except StoreError as error:
             raise StoreError(f"node {other.name}: {error}") from error
         try:

@@ -7,7 +7,7 @@ docs/design/table-store.md has the tables, the order of commits and what a table
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import NoReturn
@@ -32,7 +32,7 @@ from ..commitlog.store import at_once
 from ..disk import UNCLEAN_FILE, Disk
 from ..errors import LogDiffers, StoreAway, StoreError, StoreFull
 from ..timers import TimerFiles
-from .appending import Appender, LogEnd
+from .appending import TableAppender, TablesEnd
 from .database import Apart, Database, in_turns
 from .node_reading import NodesReader
 from .nodes import NodeDatabase, NodeGroup, TableNode
@@ -44,7 +44,7 @@ Appending = Callable[[Sequence[PendingRecord], int], list[Appended]]
 class TableBatch:
     """Many records of one queue, appended together; see RecordBatch."""
 
-    def __init__(self, topic: str, queue_id: int, appender: Appender, append: Appending) -> None:
+    def __init__(self, topic: str, queue_id: int, appender: TableAppender, append: Appending) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self._appender = appender
@@ -110,9 +110,9 @@ class SqlStore:
         config = self.config
         self._nodes = NodeGroup(url, self._database, nodes, config.record_size_max)
         self._queues = self._nodes.by_key
-        self._log = LogEnd(self._nodes.end_offset, self._nodes.store_ms)
+        self._log = TablesEnd(self._nodes.end_offset, self._nodes.store_ms)
         self._reader = NodesReader(self._nodes)
-        self._appender = Appender(
+        self._appender = TableAppender(
             self._log,
             {node.number: node.writer for node in self._nodes.nodes.values()},
             self._queues,
@@ -252,6 +252,11 @@ class SqlStore:
             )
         self._nodes.now_ms = now_ms
         return self._appender.append(records, now_ms)
+
+    @property
+    def away_nodes(self) -> Mapping[str, str]:
+        """Names of the nodes that do not answer at present, without the home, and why."""
+        return {node.name: node.away for node in self._nodes.others if node.away is not None}
 
     @property
     def closes_queues(self) -> bool:
@@ -457,7 +462,8 @@ class SqlStore:
             self.timers.close()
         if hasattr(self, "_nodes"):
             self._nodes.close()
-        self._database.close()
+        else:
+            self._database.close()
         self._disk.close()
 
 
