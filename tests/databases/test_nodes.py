@@ -54,7 +54,7 @@ class Split:
         while True:
             self.store.write_queues()
             (_, node) = look_at(self.home).nodes
-            if node.away is None and not node.parked and self.store._nodes.nodes[1].away is None:
+            if node.away is None and not node.parked and not self.store.away_nodes:
                 return
             assert time.monotonic() < deadline_s, node
             time.sleep(0.05)
@@ -128,6 +128,34 @@ def test_a_connection_lost_in_a_commit_of_a_node(
         assert split.read(split.sick) == expected
         assert ids(database, url) == list(range(len(expected)))
         split.store.abandon()
+
+
+def test_a_start_without_the_server_of_a_node(database: DatabaseServer, url: str, tmp_path: Path) -> None:
+    """The other queues serve at once; its own can be read and written when it answers, each message once."""
+    split = Split(tmp_path, url)
+    sick = split.sick
+    split.send(b"second", sick)
+    split.store.close()
+    database.stop()
+    try:
+        store = SqlStore(
+            MemoryDisk(), split.home, CONFIG, InTime(), [NodeDatabase("n1", url, InTime(), InTime().begin)]
+        )
+        split.store = store
+        assert (list(store.away_nodes), store.max_offset("orders", sick)) == (["n1"], 2)
+        assert split.read(split.well) == [b"first"]
+        split.send(b"third", split.well)
+        assert store.flush() == store.end_offset
+        with pytest.raises(StoreAway):
+            split.read(sick)
+    finally:
+        database.start()
+    split.wait_until_back()
+    split.send(b"third", sick)
+    assert store.flush() == store.end_offset
+    assert split.read(sick) == [b"first", b"second", b"third"]
+    assert ids(database, url) == [0, 1, 2]
+    store.close()
 
 
 def test_a_door_over_two_databases_outlives_one(database: DatabaseServer, tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from sqlalchemy.exc import OperationalError
 
 from mqtrail.store import NodeClosed, RealDisk, StoreAway, StoreError
 from mqtrail.store.sql import NodeDatabase, NodeFacts, SqlStore, look_at, parse_node, set_node
+from mqtrail.store.sql.database import Database
 from mqtrail.store.sql.nodes import SICK_MS, TableNode
-from mqtrail.wire import RETRY_PREFIX, InvalidParameter, dlq_topic
+from mqtrail.wire import RETRY_PREFIX, InvalidParameter, ServiceNotAvailable, dlq_topic
 
 from .kinds import CONFIG, sqlite_url
 from .test_contract import NOW_MS, bodies, record
@@ -297,6 +298,104 @@ def test_a_topic_that_is_deleted_while_its_node_is_away(tmp_path: Path) -> None:
             send(store, b"new", queue_id)
         store.flush()
         assert [read(store, queue_id) for queue_id in range(2)] == [[b"new"], [b"new"]]
+
+
+class Hidden:
+    """The database of a node cannot be opened while it is hidden, as of a server that is down."""
+
+    def __init__(self, folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.file = folder / f"{name}.db"
+        self.away = folder / f"{name}.away"
+        monkeypatch.setattr(Database, "_may_be_away", lambda self, error: isinstance(error, OperationalError))
+        self.file.rename(self.away)
+        self.file.mkdir()
+
+    def show(self) -> None:
+        self.file.rmdir()
+        self.away.rename(self.file)
+
+
+@pytest.mark.parametrize("has_parked", [True, False])
+def test_a_start_without_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_parked: bool) -> None:
+    """The other queues serve at once. Its own are there, with the ends as last noted, and can be read and written when
+    it is back; no physical offset is given twice."""
+    with closing(opened(tmp_path, "n1")) as store:
+        for queue_id in range(2):
+            send(store, b"first", queue_id)
+        store.flush()
+        sick = {place: number for number, place in places(store).items()}["n1"]
+        for number in range(100):
+            send(store, b"%d" % number, sick)
+        store.flush()
+        end = store.end_offset
+    if has_parked:
+        store = opened(tmp_path, "n1")
+        Outage(store, "n1")
+        send(store, b"parked", sick)
+        store.flush()
+        end = store.end_offset
+        store.abandon()
+    hidden = Hidden(tmp_path, "n1", monkeypatch)
+    with closing(opened(tmp_path, "n1")) as store:
+        assert store.end_offset > end
+        assert list(store.away_nodes) == ["n1"]
+        assert "n1" in (store.why_closed("orders", sick, NOW_MS) or "")
+        assert (store.max_offset("orders", sick) > 0, store.is_end_known("orders", sick)) == (True, False)
+        assert (read(store, 1 - sick), store.is_end_known("orders", 1 - sick)) == ([b"first"], True)
+        for act in (
+            lambda: read(store, sick),
+            lambda: store.query("orders", "first", 9, 0, 1 << 62),
+            lambda: store.read_at(store.end_offset),
+        ):
+            with pytest.raises(StoreAway):
+                act()
+        with pytest.raises(ServiceNotAvailable, match="has not answered since the start"):
+            send(store, b"moved", sick)
+        send(store, b"second", 1 - sick)
+        send(store, b"elsewhere", 5)
+        assert store.flush() == store.end_offset
+        assert place_of(store, "orders", 5) == "home"
+        hidden.show()
+        store.write_queues()  # it connects
+        store.write_queues()  # it reads the queues
+        assert store.is_end_known("orders", sick)
+        expected = [b"first", *(b"%d" % number for number in range(100)), *([b"parked"] if has_parked else [])]
+        assert store.max_offset("orders", sick) == len(expected)
+        send(store, b"last", sick)
+        assert store.flush() == store.end_offset
+        found: list[bytes] = []
+        while len(found) < len(expected) + 1:
+            found += bodies(store.read("orders", sick, len(found), 999, EVERYTHING).records)
+        assert found == [*expected, b"last"]
+        assert store.away_nodes == {}
+        store.write_queues()
+        assert rows(tmp_path, "messages", "SELECT count(*) FROM mqtrail_parked") == [(0,)]
+
+
+def test_a_topic_that_is_deleted_before_its_node_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was away since the start: its rows of the topic are removed when it answers."""
+    with closing(opened(tmp_path, "n1")) as store:
+        for queue_id in range(2):
+            send(store, b"x", queue_id)
+        store.flush()
+    hidden = Hidden(tmp_path, "n1", monkeypatch)
+    with closing(opened(tmp_path, "n1")) as store:
+        store.delete_topic("orders")
+        store.flush()
+        hidden.show()
+        for _ in range(3):
+            store.write_queues()
+        assert (store.away_nodes, store.topics()) == ({}, [])
+    assert rows(tmp_path, "n1", "SELECT count(*) FROM message_0001") == [(0,)]
+
+
+def test_a_new_node_must_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node without queues that cannot be opened is refused: its URL may be wrong."""
+    with closing(opened(tmp_path, "n1")):
+        pass
+    Hidden(tmp_path, "n1", monkeypatch)
+    with pytest.raises(StoreError, match="node n1: found that the database cannot be opened"):
+        opened(tmp_path, "n1")
 
 
 def test_nodes_that_do_not_fit_are_refused(tmp_path: Path) -> None:

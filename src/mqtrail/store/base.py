@@ -412,6 +412,10 @@ class MessageStore(Protocol):
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the queue offset of the next record; 0 for a queue that was never written."""
 
+    def is_end_known(self, topic: str, queue_id: int) -> bool:
+        """Whether `max_offset` is exact. False: the database of the queue has not answered since the start, so it may
+        be too small."""
+
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
         """Return the first queue offset stored at or after timestamp_ms (upper: the last at or before)."""
 

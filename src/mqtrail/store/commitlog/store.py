@@ -326,6 +326,10 @@ class CommitLogStore:
         """False: all queues are in one place."""
         return False
 
+    def is_end_known(self, topic: str, queue_id: int) -> bool:
+        """Return True."""
+        return True
+
     def why_closed(self, topic: str, queue_id: int, now_ms: int) -> str | None:
         """Return None: see `closes_queues`."""
         return None

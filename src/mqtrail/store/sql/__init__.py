@@ -4,7 +4,8 @@ It needs SQLAlchemy, `pip install mqtrail[pmq]`; only `mqtrail up --store` and `
 """
 
 from .facts import DatabaseFacts, NodeFacts, QueueTable, WriterStart, look_at, set_node
-from .nodes import NodeDatabase, parse_node
+from .nodes import NodeDatabase
+from .registry import parse_node
 from .store import SqlStore
 
 __all__ = [

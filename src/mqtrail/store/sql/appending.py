@@ -8,27 +8,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
-from mqtrail.wire import LONG_MAX, MessageIllegal, MessageSysFlag, RecordError, encode_record
+from mqtrail.wire import LONG_MAX, MessageIllegal, MessageSysFlag, RecordError, ServiceNotAvailable, encode_record
 
 from ..base import Appended, PendingRecord
 from ..commitlog.append import too_large
 from ..errors import StoreBroken, StoreFull
 from .queues import TableQueue, WaitingRecord
 from .schema import HOME
-from .writing import RowWriter
+from .writing import RowWriter, TablesEnd
 
 WAITING_SIZE_MAX = 256 * 1024 * 1024  # bytes of records of a database that are in memory
-
-
-@dataclass(slots=True)
-class TablesEnd:
-    """Where the log of a store ends. last_offset: physical offset of the last record since the start; -1: none."""
-
-    end_offset: int
-    store_ms: int
-    last_offset: int = -1
 
 
 class TableAppender:
@@ -51,7 +41,10 @@ class TableAppender:
         self._record_size_max = record_size_max
 
     def append(self, records: Sequence[PendingRecord], now_ms: int) -> list[Appended]:
-        """Give all of records their places, or none. MessageIllegal, StoreBroken, StoreFull."""
+        """Give all of records their places, or none. MessageIllegal, StoreBroken, StoreFull.
+
+        ServiceNotAvailable: a node has not answered since the start, so places in its queues are unknown.
+        """
         log = self._log
         for writer in self._writers.values():
             if writer.fault is not None:
@@ -89,6 +82,8 @@ class TableAppender:
         return tickets
 
     def _check_room(self, writer: RowWriter) -> None:
+        if writer.unready is not None:
+            raise ServiceNotAvailable(writer.unready)
         writer.forget_committed()
         if writer.waiting_size > WAITING_SIZE_MAX:
             raise StoreFull(

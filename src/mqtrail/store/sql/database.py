@@ -53,12 +53,19 @@ class Database:
     """
 
     def __init__(
-        self, url: str, record_size_max: int, apart: Apart | None = None, member: NodeMember | None = None
+        self,
+        url: str,
+        record_size_max: int,
+        apart: Apart | None = None,
+        member: NodeMember | None = None,
+        *,
+        may_be_away: bool = False,
     ) -> None:
         """Open it and become its writer. InvalidParameter: the URL is unusable. StoreError: the database is.
 
         record_size_max: bytes of the largest record. apart: runs what the caller's thread asks a server. member: which
-        node of which store it is; None: the home of a store.
+        node of which store it is; None: the home of a store. may_be_away: a server that does not answer is opened by
+        `revive`.
         """
         parsed = parse(url)
         self._is_server = is_server(parsed)
@@ -68,11 +75,15 @@ class Database:
         self._engine = make_engine(parsed)
         self._reads_engine = make_engine(parsed, reads=True)
         self._reads: Connection | None = None
+        self._as = record_size_max, member
+        self.is_open = False
+        self.end_offset = self.store_ms = 0
         try:
-            with self._engine.begin() as connection:
-                self._take_over(connection, record_size_max, member)
-            self._connect_reads()
+            self._open()
         except SQLAlchemyError as error:
+            if may_be_away and self._may_be_away(error):
+                self.away = cause(error)
+                return
             self.close()
             raise StoreError(
                 f"found that the database cannot be opened ({cause(error)}), expected one that mqtrail may change: "
@@ -81,6 +92,13 @@ class Database:
         except BaseException:
             self.close()
             raise
+
+    def _open(self) -> None:
+        record_size_max, member = self._as
+        with self._engine.begin() as connection:
+            self._take_over(connection, record_size_max, member)
+        self._connect_reads()
+        self.is_open = True
 
     def _take_over(self, connection: Connection, record_size_max: int, member: NodeMember | None) -> None:
         """Make the tables if there are none, and become the writer. StoreError: it is not a database for this."""
@@ -107,8 +125,8 @@ class Database:
         self._writer: int = found.writer + 1
         connection.execute(update(STORE).values(writer=self._writer))
         _note_writer(connection, self._writer)
-        self.end_offset: int = found.end_offset
-        self.store_ms: int = found.store_ms
+        self.end_offset = found.end_offset
+        self.store_ms = found.store_ms
 
     def _connect_reads(self) -> None:
         if self._reads is not None:
@@ -186,11 +204,16 @@ class Database:
         """In the flush thread: connect to a server that was away. StoreAway: it still is."""
         if self.away is None:
             return
-        with self.transaction():
-            pass
         try:
-            self._connect_reads()
-        except DBAPIError as error:
+            if self.is_open:
+                with self.transaction():
+                    pass
+                self._connect_reads()
+            else:
+                self._open()
+        except StoreAway:
+            raise
+        except (DBAPIError, StoreError) as error:
             self.away = cause(error)
             raise StoreAway(self.away) from error
         self.away = None

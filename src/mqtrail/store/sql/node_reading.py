@@ -27,6 +27,12 @@ class NodesReader:
         node.writer.forget_committed()
         return node.reader
 
+    def _loaded(self, node: TableNode) -> TableReader:
+        """Return the reader of a node. StoreAway: it has not answered since the start."""
+        if not node.queues.is_loaded:
+            raise StoreAway(f"node {node.name}: {node.away}")
+        return node.reader
+
     def begin_fetch(
         self, queue: TableQueue, queue_offset: int, count_max: int, tags_codes: frozenset[int] | None
     ) -> Callable[[], None] | None:
@@ -72,7 +78,7 @@ class NodesReader:
         away: StoreAway | None = None
         for node in self._nodes.nodes.values():
             try:
-                record = node.reader.read_at(physical_offset)
+                record = self._loaded(node).read_at(physical_offset)
             except StoreAway as error:
                 away = error
                 continue
@@ -93,7 +99,7 @@ class NodesReader:
         found: list[tuple[int, bytes]] = []
         is_cut = False
         for node in self._with_queues_of(topic):
-            result = yield from node.reader.query_in_slices(
+            result = yield from self._loaded(node).query_in_slices(
                 topic, key, count_max, begin_ms, end_ms, store_ms, last_offset
             )
             found += [(decode_head(record).physical_offset, record) for record in result.records]

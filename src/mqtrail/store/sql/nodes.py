@@ -11,46 +11,45 @@ end of its log tells which of them it had already.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sqlalchemy import Connection, and_, delete, func, insert, select, text, update
+from sqlalchemy import Connection, and_, delete, insert, select, update
 
 from mqtrail.wire import (
     DLQ_PREFIX,
     INNER_TOPICS,
     RETRY_PREFIX,
-    InvalidParameter,
     decode_head,
     is_system_topic,
 )
 
 from ..errors import NodeClosed, StoreAway, StoreError
 from .database import Apart, Database, NodeMember, cause
-from .engines import CLOCKS, parse
+from .engines import parse
 from .inserting import insert_rows
 from .queues import TableQueue, TableQueues, WaitingRecord
 from .reading import TableReader
+from .registry import register
 from .retention import Remover
 from .schema import (
     ASSIGNMENT,
     HOME,
     HOME_NAME,
     NODE,
-    NODES,
     PARKED,
     NodeKind,
     NodeState,
-    has_nodes,
 )
-from .writing import RowWriter
+from .writing import RowWriter, TablesEnd
 
 SICK_MS: Final = 15_000  # a node takes no new messages for so long after it was away
 FAILURE_SUFFIX: Final = "_fail"  # of failure topics of pmq's interface
-NAME_LENGTH_MAX: Final = 40
+RESERVED_SIZE: Final = 1 << 30  # physical offsets that the home reserves at once
+NOTED_MS: Final = 10_000  # between two notes of where queues of nodes end
+NOTED_MAX: Final = 500  # queues of a note
 Begin = Callable[[Callable[[], Any]], Callable[[], Any]]
 """Starts a function in a thread of its own, and returns what waits for its result. TimeoutError, of both: it takes too
 long, or an earlier one still runs."""
@@ -64,19 +63,6 @@ class NodeDatabase:
     url: str
     apart: Apart | None = None
     begin: Begin | None = None
-
-
-def parse_node(given: str) -> tuple[str, str]:
-    """Return name and URL of NAME=URL. InvalidParameter."""
-    name, equals, url = given.partition("=")
-    letters = name.replace("-", "").replace("_", "")
-    if not (equals and letters.isascii() and letters.isalnum()) or len(name) > NAME_LENGTH_MAX or name == HOME_NAME:
-        raise InvalidParameter(
-            f"found the node {name[:NAME_LENGTH_MAX]!r}, expected NAME=URL, with a name of at most {NAME_LENGTH_MAX} "
-            f"letters, digits, - and _ other than {HOME_NAME}"
-        )
-    parse(url)
-    return name, url
 
 
 def _at_once(act: Callable[[], Any]) -> Callable[[], Any]:
@@ -120,10 +106,16 @@ class TableNode:
         self.reader = TableReader(self.database, self.queues, self.writer.appended)
         self.remover = Remover(self.database, self.queues, self.reader)
 
+        if not self.queues.is_loaded:
+            self.writer.unready = (
+                f"found that the node {self.name} has not answered since the start, so the ends of its queues are "
+                "unknown: start its server"
+            )
+
     @property
     def away(self) -> str | None:
         """Why it does not answer at present; None: it does."""
-        return self.database.away
+        return self.database.away or (None if self.queues.is_loaded else "its queues are not read yet")
 
     @property
     def durable_end(self) -> int:
@@ -145,36 +137,47 @@ class TableNode:
         return None
 
     def refuse_read(self) -> None:
-        """NodeClosed: an operator has closed the node."""
+        """NodeClosed: an operator has closed the node. StoreAway: it has not answered since the start."""
         if self.state is NodeState.CLOSED:
             raise NodeClosed(
                 f"found the node {self.name} closed, expected it to be open: open it with "
                 f"`mqtrail pmq node set {self.name} --state read-only`"
             )
+        if not self.queues.is_loaded:
+            raise StoreAway(f"node {self.name}: {self.away}")
 
 
 class NodeGroup:
     """The nodes of one store. home: the first one. by_key: all queues."""
 
     def __init__(self, home_url: str, home: Database, others: Sequence[NodeDatabase], record_size_max: int) -> None:
-        """Open all databases. StoreError: one of them cannot be used, or is missing."""
+        """Open all databases. StoreError: one of them cannot be used, or is missing. A node with queues may be away."""
         self.by_key: dict[tuple[str, int], TableQueue] = {}
         self.assigned: dict[tuple[str, int], int] = {}
         self.nodes: dict[int, TableNode] = {}
         self.now_ms = 0  # of the last append or question
         self._changes: list[tuple[str, int | None, int | None]] = []  # of assignments, that are not committed
+        self._noted: dict[tuple[str, int], int] = {}  # where queues of nodes end, as the home knows
+        self._note_due_ms = 0
+        self._unloaded: list[Any] = []  # parked records of nodes that are away since the start
         self._record_size_max = record_size_max
-        known = _register(home, home_url, others)
+        known = register(home, home_url, [(other.name, other.url) for other in others])
         if known:
             rows = home.rows(select(ASSIGNMENT))
             self.assigned = {(row.topic, row.queue_id): row.node for row in rows}
+            self._noted = {(row.topic, row.queue_id): row.next_offset for row in rows}
+        self._reserved = known[HOME].reserved_offset if known else 0
         self.home = self._make(HOME, HOME_NAME, known, home, home_url)
         try:
             for other in others:
                 self._open(other, known)
             parked = home.rows(select(PARKED).order_by(PARKED.c.physical_offset)) if known else []
-            self.end_offset = max(node.database.end_offset for node in self.nodes.values())
-            self.store_ms = max(node.database.store_ms for node in self.nodes.values())
+            self.log = TablesEnd(
+                max(node.database.end_offset for node in self.nodes.values()),
+                max(node.database.store_ms for node in self.nodes.values()),
+            )
+            if any(not node.queues.is_loaded for node in self.others):
+                self.log.end_offset = max(self.log.end_offset, self._reserved)
             for row in parked:
                 self._take_parked(row)
         except BaseException:
@@ -203,24 +206,46 @@ class NodeGroup:
 
     def _open(self, other: NodeDatabase, known: Mapping[int, Any]) -> None:
         row = next(one for one in known.values() if one.name == other.name)
+        member = NodeMember(other.name, row.store)
+        queues = [key for key, number in self.assigned.items() if number == row.number]
         try:
-            database = Database(other.url, self._record_size_max, other.apart, NodeMember(other.name, row.store))
+            database = Database(other.url, self._record_size_max, other.apart, member, may_be_away=bool(queues))
         except StoreError as error:
             raise StoreError(f"node {other.name}: {error}") from error
         try:
-            self._make(row.number, other.name, known, database, other.url, other.begin)
+            node = self._make(row.number, other.name, known, database, other.url, other.begin)
         except BaseException:
             database.close()
             raise
+        for topic, queue_id in queues if not node.queues.is_loaded else ():
+            node.queues.open(topic, queue_id).next_offset = self._noted[topic, queue_id]
+
+    def _load(self, node: TableNode) -> None:
+        """Read the queues of a node that was away at the start, and answers now."""
+        node.queues.load()
+        node.writer.start()
+        node.writer.unready = None
+        self.log.store_ms = max(self.log.store_ms, node.database.store_ms)
+        if node.database.end_offset > self.log.end_offset:
+            node.writer.fault = (
+                f"the log of the node {node.name} ends at {node.database.end_offset}, behind the "
+                f"{self.log.end_offset} of its store: its database belongs to a later state of the store"
+            )
+        mine = [row for row in self._unloaded if row.node == node.number]
+        self._unloaded = [row for row in self._unloaded if row.node != node.number]
+        for row in mine:
+            self._take_parked(row)
 
     def _take_parked(self, row: Any) -> None:
         """Have a node commit a record that the home has kept for it, unless it has it, or its topic was deleted."""
         node, record = self.nodes[row.node], bytes(row.record)
         head, end_offset = decode_head(record), row.physical_offset + len(record)
         node.parked_end = end_offset
-        self.end_offset = max(self.end_offset, end_offset)
-        self.store_ms = max(self.store_ms, head.store_timestamp_ms)
-        if end_offset > node.database.end_offset and self.assigned.get((head.topic, head.queue_id)) == node.number:
+        self.log.end_offset = max(self.log.end_offset, end_offset)
+        self.log.store_ms = max(self.log.store_ms, head.store_timestamp_ms)
+        if not node.queues.is_loaded:
+            self._unloaded.append(row)
+        elif end_offset > node.database.end_offset and self.assigned.get((head.topic, head.queue_id)) == node.number:
             queue = node.queues.open(head.topic, head.queue_id)
             assert head.queue_offset == queue.next_offset, "a node has all records before a parked one"
             node.writer.take([WaitingRecord(queue, record, row.tags_code, end_offset)])
@@ -235,12 +260,13 @@ class NodeGroup:
         """Why nothing is accepted any more; None: it is."""
         return next((node.writer.fault for node in self.nodes.values() if node.writer.fault is not None), None)
 
-    def flushed_offset(self, end_offset: int) -> int:
-        """Return the physical offset below which everything is committed. end_offset: of the log."""
+    @property
+    def flushed_offset(self) -> int:
+        """Physical offset below which everything is committed."""
         if len(self.nodes) == 1:
             return self.home.writer.flushed_offset
         waiting = [node.durable_end for node in self.nodes.values() if node.durable_end < node.writer.end_offset]
-        return min(waiting, default=end_offset)
+        return min(waiting, default=self.log.end_offset)
 
     # Where queues are.
 
@@ -304,15 +330,13 @@ class NodeGroup:
 
     # Commits.
 
-    def begin_flush(self, end_offset: Callable[[], int]) -> Callable[[], int]:
-        """Return a function for any thread: all nodes commit what is appended now; what a node cannot is parked.
-
-        end_offset: returns the end of the log.
-        """
+    def begin_flush(self) -> Callable[[], int]:
+        """Return a function for any thread: all nodes commit what is appended now; what a node cannot is parked."""
         home = self.home.writer.begin_commit()
         if len(self.nodes) == 1:
             return home
-        changes = self._changes[:]
+        changes, ends = self._changes[:], self._ends_to_note()
+        reserved = None if self.log.end_offset <= self._reserved else self.log.end_offset + RESERVED_SIZE
         commits = [
             (node, node.writer.begin_commit(), node.writer.appended()[:])
             for node in self.others
@@ -320,7 +344,7 @@ class NodeGroup:
         ]
 
         def flush() -> int:
-            self._save_changes(changes)
+            self._save_changes(changes, ends, reserved)
             waits = [(node, begun) for node, commit, _ in commits if (begun := _begun(node, commit)) is not None]
             try:
                 home()
@@ -330,18 +354,44 @@ class NodeGroup:
             for node, _, waiting in commits:
                 if node.away is not None:
                     self._park(node, waiting)
-            return self.flushed_offset(end_offset())
+            return self.flushed_offset
 
         return flush
 
-    def _save_changes(self, changes: Sequence[tuple[str, int | None, int | None]]) -> None:
-        """Note at the home where new queues are, before a node has a row of them. It may be repeated."""
-        if not changes:
+    def _ends_to_note(self) -> dict[tuple[str, int], int]:
+        """Return where queues of nodes end, now and then. A start without their node shows these ends."""
+        if self.now_ms < self._note_due_ms:
+            return {}
+        self._note_due_ms = self.now_ms + NOTED_MS
+        found = {}
+        for key, number in self.assigned.items():
+            queue = self.by_key.get(key) if self.nodes[number].queues.is_loaded else None
+            if queue is not None and queue.next_offset != self._noted.get(key, 0):
+                found[key] = queue.next_offset
+                if len(found) == NOTED_MAX:
+                    break
+        return found
+
+    def note_ends_now(self) -> None:
+        """Have the next flush note where queues of nodes end."""
+        self._note_due_ms = 0
+
+    def _save_changes(
+        self,
+        changes: Sequence[tuple[str, int | None, int | None]],
+        ends: Mapping[tuple[str, int], int],
+        reserved: int | None,
+    ) -> None:
+        """Note at the home where new queues are, before a node has a row of them, and where queues end. It may be
+        repeated. reserved: physical offsets up to which nodes may have records from now on; None: as before."""
+        if not (changes or ends or reserved):
             return
         self.home.database.revive()
 
         def saved() -> None:
             del self._changes[: len(changes)]
+            self._noted.update(ends)
+            self._reserved = reserved or self._reserved
 
         with self.home.database.transaction(saved) as connection:
             for topic, queue_id, node in changes:
@@ -350,7 +400,13 @@ class NodeGroup:
                     continue
                 mine = and_(ASSIGNMENT.c.topic == topic, ASSIGNMENT.c.queue_id == queue_id)
                 connection.execute(delete(ASSIGNMENT).where(mine))
-                connection.execute(insert(ASSIGNMENT), {"topic": topic, "queue_id": queue_id, "node": node})
+                row = {"topic": topic, "queue_id": queue_id, "node": node, "next_offset": 0}
+                connection.execute(insert(ASSIGNMENT), row)
+            for (topic, queue_id), end in ends.items():
+                mine = and_(ASSIGNMENT.c.topic == topic, ASSIGNMENT.c.queue_id == queue_id)
+                connection.execute(update(ASSIGNMENT).where(mine).values(next_offset=end))
+            if reserved:
+                connection.execute(update(NODE).where(NODE.c.number == HOME).values(reserved_offset=reserved))
 
     def _park(self, node: TableNode, waiting: Sequence[WaitingRecord]) -> None:
         """Commit at the home what waits for a node. It may be repeated."""
@@ -386,10 +442,16 @@ class NodeGroup:
         if len(self.nodes) == 1:
             return
         for node in self.others:
-            if node.away is not None:
+            if node.database.away is None and not node.queues.is_loaded:
+                self._load(node)
+            if node.away is not None and self.log.end_offset <= self._reserved:
                 with suppress(TimeoutError):  # the last attempt still runs
                     node.begin(node.writer.begin_commit())
-            elif node.parked_end and node.writer.flushed_offset >= min(node.parked_end, node.writer.end_offset):
+            if (
+                node.away is None
+                and node.parked_end
+                and node.writer.flushed_offset >= min(node.parked_end, node.writer.end_offset)
+            ):
                 self._unpark(node)
         for row in self.home.database.rows(select(NODE)):
             if row.number in self.nodes:
@@ -455,58 +517,3 @@ def kind_of(topic: str) -> NodeKind | None:
         return None
     is_failure = topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or topic.endswith(FAILURE_SUFFIX)
     return NodeKind.FAILURE if is_failure else NodeKind.NORMAL
-
-
-def _register(home: Database, home_url: str, others: Sequence[NodeDatabase]) -> dict[int, Any]:
-    """Note new nodes at the home, forget those without queues; return the rows of all. Empty: there is only the home.
-
-    StoreError: a node with queues is missing.
-    """
-    names = [other.name for other in others]
-    if len(set(names)) < len(names):
-        raise InvalidParameter(f"found the nodes {', '.join(names)}, expected each name once")
-    rows: dict[int, Any] = {}
-
-    def act(connection: Connection) -> None:
-        if not others and not has_nodes(connection):
-            return
-        NODES.create_all(connection)
-        home.check_writer(connection)  # MySQL commits with each CREATE TABLE
-        known = {row.name: row for row in connection.execute(select(NODE))}
-        store = known[HOME_NAME].store if known else _new_id(connection)
-        for name in known.keys() - {*names, HOME_NAME}:
-            _forget(connection, known.pop(name))
-        number = max((row.number for row in known.values()), default=HOME - 1)
-        for name, url in [(HOME_NAME, home_url), *((other.name, other.url) for other in others)]:
-            shown = parse(url).render_as_string(hide_password=True)
-            if name in known:
-                connection.execute(update(NODE).where(NODE.c.name == name).values(url=shown))
-                continue
-            number += 1
-            values = {"number": number, "name": name, "kind": NodeKind.NORMAL, "state": NodeState.READ_WRITE}
-            connection.execute(insert(NODE), {**values, "store": store, "url": shown, "away": None})
-        rows.update({row.number: row for row in connection.execute(select(NODE))})
-
-    with home.transaction() as connection:
-        act(connection)
-    return rows
-
-
-def _new_id(connection: Connection) -> str:
-    """Return an id that no other store has: of its first start with several nodes."""
-    clock_ms = connection.execute(text(CLOCKS[connection.dialect.name])).scalar_one()
-    return f"{os.uname().nodename[:200]}-{os.getpid()}-{clock_ms}"
-
-
-def _forget(connection: Connection, row: Any) -> None:
-    """Forget a node that is not named any more. StoreError: it has queues."""
-    counts = [
-        connection.execute(select(func.count()).select_from(table).where(table.c.node == row.number)).scalar_one()
-        for table in (ASSIGNMENT, PARKED)
-    ]
-    if any(counts):
-        raise StoreError(
-            f"found no --node {row.name}, which has {counts[0]} queues and {counts[1]} parked messages, expected "
-            f"--node {row.name}=URL (it was {row.url}): name it, or delete its topics first"
-        )
-    connection.execute(delete(NODE).where(NODE.c.number == row.number))

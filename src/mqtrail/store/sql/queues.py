@@ -73,7 +73,8 @@ class TableQueues:
         by_key: dict[tuple[str, int], TableQueue],
         is_ours: Callable[[str, int], bool],
     ) -> None:
-        """is_ours: whether a queue that has a table here is still this node's; otherwise its topic was deleted."""
+        """is_ours: whether a queue that has a table here is still this node's; otherwise its topic was deleted. A
+        database that is away is loaded later."""
         self._database = database
         self._node = node
         self._table_count = 0
@@ -81,15 +82,29 @@ class TableQueues:
         self.by_number: dict[int, TableQueue] = {}
         self.free: deque[int] = deque()
         self.released: list[TableQueue] = []
-        for row in database.rows(select(QUEUE).order_by(QUEUE.c.id)):
+        self._is_ours = is_ours
+        self.is_loaded = False
+        if database.away is None:
+            self.load()
+
+    def load(self) -> None:
+        """Read which table is whose. Queues that `open` has made already get theirs. StoreAway."""
+        rows = self._database.rows(select(QUEUE).order_by(QUEUE.c.id))
+        self.is_loaded = True
+        for queue in self.by_key.values():
+            if queue.node == self._node:
+                queue.next_offset = 0  # of those without a table
+        for row in rows:
             self._table_count = row.id
             if row.state == QueueUse.FREE:
                 self.free.append(row.id)
                 continue
-            queue = self._make(row.topic, row.queue_id)
+            is_used = row.state == QueueUse.USED and self._is_ours(row.topic, row.queue_id)
+            known = self.by_key.get((row.topic, row.queue_id)) if is_used else None
+            queue = known or self._make(row.topic, row.queue_id)
             queue.number, queue.table, queue.use = row.id, message_table(row.table_name), QueueUse(row.state)
             queue.first_offset, queue.next_offset = row.first_offset, row.next_offset
-            if queue.use is QueueUse.USED and not is_ours(row.topic, row.queue_id):
+            if queue.use is QueueUse.USED and not is_used:
                 queue.use = QueueUse.RELEASED
             if queue.use is QueueUse.USED:
                 self.by_key[row.topic, row.queue_id] = self.by_number[row.id] = queue

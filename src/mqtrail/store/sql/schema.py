@@ -153,6 +153,7 @@ NODE: Final = Table(
     Column("store", String(255), nullable=False),  # the same for all nodes of a store, in no other store
     Column("url", Text, nullable=False),  # without the password; for people
     Column("away", Text),  # why it does not answer; for people
+    Column("reserved_offset", LONG, nullable=False),  # of the home: no record of any node ends behind it
     **OPTIONS,
 )
 ASSIGNMENT: Final = Table(
@@ -161,6 +162,7 @@ ASSIGNMENT: Final = Table(
     Column("topic", String(255), primary_key=True),
     Column("queue_id", Integer, primary_key=True, autoincrement=False),
     Column("node", Integer, nullable=False),
+    Column("next_offset", LONG, nullable=False),  # of the queue, as last noted: used while its node is away at a start
     **OPTIONS,
 )
 PARKED: Final = Table(

@@ -32,7 +32,7 @@ from ..commitlog.store import at_once
 from ..disk import UNCLEAN_FILE, Disk
 from ..errors import LogDiffers, StoreAway, StoreError, StoreFull
 from ..timers import TimerFiles
-from .appending import TableAppender, TablesEnd
+from .appending import TableAppender
 from .database import Apart, Database, in_turns
 from .node_reading import NodesReader
 from .nodes import NodeDatabase, NodeGroup, TableNode
@@ -110,7 +110,7 @@ class SqlStore:
         config = self.config
         self._nodes = NodeGroup(url, self._database, nodes, config.record_size_max)
         self._queues = self._nodes.by_key
-        self._log = TablesEnd(self._nodes.end_offset, self._nodes.store_ms)
+        self._log = self._nodes.log
         self._reader = NodesReader(self._nodes)
         self._appender = TableAppender(
             self._log,
@@ -152,7 +152,7 @@ class SqlStore:
     @property
     def flushed_offset(self) -> int:
         """Everything below is committed."""
-        return self._nodes.flushed_offset(self._log.end_offset)
+        return self._nodes.flushed_offset
 
     @property
     def last_record_offset(self) -> int:
@@ -241,6 +241,11 @@ class SqlStore:
         queue = self._queues.get((topic, queue_id))
         return 0 if queue is None else queue.next_offset
 
+    def is_end_known(self, topic: str, queue_id: int) -> bool:
+        """Whether `max_offset` is exact: the node of the queue has answered since the start."""
+        queue = self._queues.get((topic, queue_id))
+        return queue is None or self._nodes.node_of(queue).queues.is_loaded
+
     # -- append ----------------------------------------------------------------------------------------------------
 
     def append(self, records: Sequence[PendingRecord], now_ms: int) -> list[Appended]:
@@ -311,8 +316,8 @@ class SqlStore:
     def begin_fetch(
         self, topic: str, queue_id: int, queue_offset: int, count_max: int, tags_codes: frozenset[int] | None = None
     ) -> Callable[[], None] | None:
-        """Return what a read of rows needs, for the thread of `apart`; see the contract. Reads of other nodes than the
-        home have threads of their own."""
+        """Return what a read of rows needs, for the thread of `apart`; see the contract. Rows of other nodes than the
+        home are not fetched ahead: `read` waits for them."""
         queue = self._queues.get((topic, queue_id))
         if queue is None or queue.node != HOME or not self.fetches or self.away is not None:
             return None
@@ -354,7 +359,7 @@ class SqlStore:
 
     def begin_flush(self) -> Callable[[], int]:
         """Return a function for any thread: it commits what is appended now and returns the flushed offset."""
-        return self._nodes.begin_flush(lambda: self._log.end_offset)
+        return self._nodes.begin_flush()
 
     def flush(self) -> int:
         """Commit everything that is appended; return the flushed offset. StoreAway: it is known to be away."""
@@ -444,7 +449,8 @@ class SqlStore:
         """
         try:
             if self.fault is None:
-                if any(node.writer.waits_for_commit for node in self._nodes.nodes.values()):
+                self._nodes.note_ends_now()
+                if self.closes_queues or self._nodes.home.writer.waits_for_commit:
                     self.flush()
                 self._disk.remove(UNCLEAN_FILE)
         except StoreAway as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, select, update
@@ -28,16 +29,27 @@ from .schema import KEY, PLACE, STORE, STORE_ROW, UNQUEUED, QueueUse, message_ta
 COMMIT_RECORDS_MAX = 5_000  # in one transaction
 
 
+@dataclass(slots=True)
+class TablesEnd:
+    """Where the log of a store ends. last_offset: physical offset of the last record since the start; -1: none."""
+
+    end_offset: int
+    store_ms: int
+    last_offset: int = -1
+
+
 class RowWriter:
     """Commits to one database. end_offset: of its last record. flushed_offset: its records below it are committed.
-    fault: why nothing is accepted any more. waiting_size: bytes of the records in memory."""
+    fault: why nothing is accepted any more. unready: why nothing is accepted yet. waiting_size: bytes of the records in
+    memory."""
 
     def __init__(self, database: Database, queues: TableQueues) -> None:
         self._database = database
         self._queues = queues
-        self.end_offset = self.flushed_offset = self._stored_end = database.end_offset
         self.waiting_size = 0
+        self.start()
         self.fault: str | None = None
+        self.unready: str | None = None
         self._appended: list[WaitingRecord] = []
         self._to_commit: deque[WaitingRecord] = deque()  # who has the turn to write takes from its left end
         self._batch: list[WaitingRecord] = []  # taken from there, and not known to be committed
@@ -45,6 +57,10 @@ class RowWriter:
         self._in_doubt = False  # whether the batch may be committed
         self._to_release: deque[TableQueue] = deque()
         self._committed: deque[list[WaitingRecord]] = deque()  # batches that the caller's thread still has in memory
+
+    def start(self) -> None:
+        """Begin where the database ends, once it is open."""
+        self.end_offset = self.flushed_offset = self._stored_end = self._database.end_offset
 
     @property
     def waits_for_commit(self) -> bool:
