@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,12 @@ import httpx
 import pytest
 
 from mqtrail.net import ConnectionPool
-from mqtrail.node import Node
+from mqtrail.node import Node, NodeConfig
 from mqtrail.store import StoreError
 from mqtrail.store.sql import SqlStore, set_node
 from mqtrail.testing import embedded_config
 from mqtrail.wire import InvalidParameter, PullHeader, PullSysFlag, RemotingCommand, RequestCode, ResponseCode
-from tests.store.test_nodes import Outage
+from tests.store.test_nodes import Hidden, Outage
 from tests.waiting import until
 
 from .helpers import broker_of, read_all, send_command
@@ -77,15 +78,22 @@ class Running:
         return found
 
 
+def home_of(folder: Path) -> str:
+    return f"sqlite:///{folder}/home.db"
+
+
+def config_of(folder: Path) -> NodeConfig:
+    config = embedded_config(folder / "data", store_url=home_of(folder), http=True)
+    return replace(config, store_nodes=f"n1=sqlite:///{folder}/n1.db")
+
+
 @asynccontextmanager
 async def started(folder: Path) -> AsyncIterator[Running]:
-    home = f"sqlite:///{folder}/home.db"
-    config = embedded_config(folder / "data", store_url=home, http=True)
-    node = Node(replace(config, store_nodes=f"n1=sqlite:///{folder}/n1.db"))
+    node = Node(config_of(folder))
     await node.start()
     try:
         async with httpx.AsyncClient(base_url=node.http_url, timeout=60) as http:
-            running = Running(node, home, http)
+            running = Running(node, home_of(folder), http)
             await running.prepare()
             yield running
             await running.pool.close()
@@ -154,6 +162,32 @@ async def test_no_queue_takes_messages(tmp_path: Path) -> None:
         await until(lambda: running.store.why_closed("orders", running.well, 0) is not None)
         answer = await running.http.post("/v1/topics/orders/messages", json={"body": "x"})
         assert (answer.status_code, "the same with all queues of orders" in answer.text) == (503, True), answer.text
+
+
+async def test_a_start_without_a_node_keeps_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a queue of the node is unknown then: what groups have consumed is not cut to the end noted last."""
+    async with started(tmp_path) as running:
+        assert len(await running.receive(len(QUEUES))) == len(QUEUES)
+        sick, core = running.sick, broker_of(running.node).core
+        assert core is not None
+        await until(lambda: core.offsets.get("stock", "orders", sick) == 1)
+    with closing(sqlite3.connect(tmp_path / "home.db")) as home:
+        home.execute("UPDATE mqtrail_assignment SET next_offset = 0")
+        home.commit()
+    hidden = Hidden(tmp_path, "n1", monkeypatch)
+    node = Node(config_of(tmp_path))
+    await node.start()
+    try:
+        store, core = broker_of(node).store, broker_of(node).core
+        assert store is not None
+        assert core is not None
+        assert (list(store.away_nodes), store.max_offset("orders", sick)) == (["n1"], 0)
+        assert core.offsets.get("stock", "orders", sick) == 1
+        hidden.show()
+        await until(lambda: not store.away_nodes)
+        assert (store.max_offset("orders", sick), core.offsets.get("stock", "orders", sick)) == (1, 1)
+    finally:
+        await node.stop()
 
 
 async def test_nodes_need_a_home(tmp_path: Path) -> None:
