@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
+from mqtrail.net import ConnectionPool
+from mqtrail.node import Node
 from mqtrail.node.in_time import InTime
 from mqtrail.store import MemoryDisk, StoreAway
 from mqtrail.store.sql import NodeDatabase, SqlStore, look_at
 from mqtrail.store.sql.nodes import SICK_MS
+from mqtrail.testing import embedded_config
+from mqtrail.wire import PullHeader, PullSysFlag, RemotingCommand, RequestCode, ResponseCode, decode_records
+from tests.node.helpers import send_command
 from tests.store.kinds import CONFIG
 from tests.store.test_contract import NOW_MS, bodies, record
+from tests.waiting import until
 
 from .relay import Cut, Relay
 from .servers import DatabaseServer
@@ -156,6 +165,42 @@ def test_a_start_without_the_server_of_a_node(database: DatabaseServer, url: str
     assert split.read(sick) == [b"first", b"second", b"third"]
     assert ids(database, url) == [0, 1, 2]
     store.close()
+
+
+async def test_a_pull_that_reads_a_node_for_long_holds_nobody(
+    database: DatabaseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of that node reads its rows; meanwhile the broker serves pulls of other databases."""
+    config = embedded_config(tmp_path / "data", store_url=database.new_database())
+    node = Node(replace(config, store_nodes=f"n1={database.new_database()}"))
+    await node.start()
+    pool = ConnectionPool()
+    try:
+        (broker,) = node.brokers.values()
+        store = broker.store
+        assert isinstance(store, SqlStore)
+        for queue_id in range(2):
+            reply = await pool.request(broker.address, send_command("orders", b"x", queue_id=queue_id), 60_000)
+            assert reply.code in (ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT)
+        await until(lambda: store.flushed_offset == store.end_offset and not store.away_nodes)
+        (slow,) = (queue_id for queue_id in range(2) if store._queues["orders", queue_id].node)
+        reads = store._nodes.nodes[1].database
+        gate, plain = threading.Event(), reads._rows
+        monkeypatch.setattr(reads, "_rows", lambda query: gate.wait(60) and plain(query))
+        pulling = asyncio.create_task(pool.request(broker.address, pull(slow), 60_000))
+        other = await pool.request(broker.address, pull(1 - slow), 60_000)
+        assert [message.body for message in decode_records(other.body)] == [b"x"]
+        assert not pulling.done()
+        gate.set()
+        assert [message.body for message in decode_records((await pulling).body)] == [b"x"]
+    finally:
+        await pool.close()
+        await node.stop()
+
+
+def pull(queue_id: int) -> RemotingCommand:
+    header = PullHeader("reader", "orders", queue_id, 0, 32, PullSysFlag.SUBSCRIPTION, 0, 0, "*")
+    return RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext())
 
 
 def test_a_door_over_two_databases_outlives_one(database: DatabaseServer, tmp_path: Path) -> None:

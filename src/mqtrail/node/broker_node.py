@@ -34,6 +34,7 @@ from mqtrail.store import (
     Disk,
     MemoryDisk,
     MessageStore,
+    NodeFetch,
     RealDisk,
 )
 from mqtrail.wire import (
@@ -134,6 +135,7 @@ class BrokerNode:
         self.epochs = Epochs()
         self._disk: Disk | None = None
         self._in_time = InTime()
+        self._reads_of_nodes: dict[str, InTime] = {}
         self.store: MessageStore | None = None
         self.core: Broker | None = None
 
@@ -267,8 +269,10 @@ class BrokerNode:
             raise InvalidParameter(
                 f"found no module {error.name}, expected SQLAlchemy for store_url: pip install 'mqtrail[pmq]'"
             ) from error
-        given = map(parse_node, self._config.store_nodes.split())
-        nodes = [NodeDatabase(name, url, InTime(), InTime().begin) for name, url in given]
+        nodes = []
+        for name, url in map(parse_node, self._config.store_nodes.split()):
+            reads = self._reads_of_nodes[name] = InTime()
+            nodes.append(NodeDatabase(name, url, reads, InTime().begin))
         return SqlStore(disk, self._config.store_url, config, self._in_time, nodes)
 
     def _open_epochs(self, disk: Disk, store: MessageStore) -> None:
@@ -338,7 +342,7 @@ class BrokerNode:
             watchdog=watchdog,
             when_registered=self._registrar.when_registered,
         )
-        self._shell.fetch = self._in_time.later
+        self._shell.fetch = self._fetch
         self._server.application = self._shell
         if not (self.core.config.controller_mode or self.core.config.ledger_mode):  # there others give it its id
             await self._registrar.check_name(self.address, self.core.config.broker_id)
@@ -353,6 +357,11 @@ class BrokerNode:
         self._upkeep.start()
         if self._acl is not None:
             self._acl.start()
+
+    def _fetch(self, fetch: Callable[[], None], done: Callable[[], None]) -> None:
+        """Fetch in the thread that reads from this database."""
+        thread = self._reads_of_nodes[fetch.node] if isinstance(fetch, NodeFetch) else self._in_time
+        thread.later(fetch, done)
 
     def _pool(self, core: Broker) -> ConnectionPool:
         """Return connections to other brokers of the cluster."""

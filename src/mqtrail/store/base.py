@@ -260,6 +260,19 @@ class Recovery:
         return f"{before}; {'; '.join(parts)}"
 
 
+@dataclass(frozen=True, slots=True)
+class NodeFetch:
+    """What `begin_fetch` returns for a queue of another database than the first: fetches of one node run in one thread,
+    which waits for no other database."""
+
+    node: str
+    act: Callable[[], None]
+
+    def __call__(self) -> None:
+        """Fetch."""
+        self.act()
+
+
 class MessageStore(Protocol):
     """See the module. One thread calls it. What the begin_… methods return may run in another thread, one at a time."""
 
@@ -381,7 +394,7 @@ class MessageStore(Protocol):
         self, topic: str, queue_id: int, queue_offset: int, count_max: int, tags_codes: frozenset[int] | None = None
     ) -> Callable[[], None] | None:
         """Return a function for another thread that fetches what a `read` with the same arguments needs, so that it
-        waits for nothing; None: it waits for nothing anyway."""
+        waits for nothing; None: it waits for nothing anyway. A NodeFetch names its thread."""
 
     def read_at(self, physical_offset: int) -> bytes:
         """Return the record that starts there. QueryNotFound: there is none.

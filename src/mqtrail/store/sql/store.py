@@ -19,6 +19,7 @@ from ..base import (
     BatchPlaces,
     Buffer,
     IndexQueryResult,
+    NodeFetch,
     PendingRecord,
     QueueState,
     ReadResult,
@@ -310,18 +311,21 @@ class SqlStore:
 
     @property
     def fetches(self) -> bool:
-        """True on a server whose reads another thread can run."""
-        return self._database.runs_apart
+        """True on servers whose reads another thread can run."""
+        return any(node.database.runs_apart for node in self._nodes.nodes.values())
 
     def begin_fetch(
         self, topic: str, queue_id: int, queue_offset: int, count_max: int, tags_codes: frozenset[int] | None = None
     ) -> Callable[[], None] | None:
-        """Return what a read of rows needs, for the thread of `apart`; see the contract. Rows of other nodes than the
-        home are not fetched ahead: `read` waits for them."""
+        """Return what a read of rows needs, for the thread of `apart` of its node; see the contract."""
         queue = self._queues.get((topic, queue_id))
-        if queue is None or queue.node != HOME or not self.fetches or self.away is not None:
+        if queue is None or self.away is not None:
             return None
-        return self._reader.begin_fetch(queue, queue_offset, count_max, tags_codes)
+        node = self._nodes.node_of(queue)
+        if node.away is not None or not node.database.runs_apart:
+            return None
+        fetch = self._reader.begin_fetch(queue, queue_offset, count_max, tags_codes)
+        return fetch if fetch is None or node.number == HOME else NodeFetch(node.name, fetch)
 
     def read_at(self, physical_offset: int) -> bytes:
         """Return the record that starts there. QueryNotFound: there is none."""
