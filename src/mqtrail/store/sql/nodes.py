@@ -325,6 +325,7 @@ class NodeGroup:
         gone = [key for key in self.assigned if key[0] == topic]
         for key in gone:
             del self.assigned[key]
+            self._noted.pop(key, None)
         if gone:
             self._changes.append((topic, None, None))
 
