@@ -145,8 +145,12 @@ async def test_nodes_of_a_store(mqtrail: Command, tmp_path: Path, monkeypatch: p
         assert (changed["state"], changed["kind"]) == ("closed", "failure")
         assert "read-only" in mqtrail("pmq", "node", "set", "n1", "--db", db, "--state", "read-only").out
         assert "n1" in mqtrail("pmq", "node", "list", "--db", db).out
+        monkeypatch.setenv("MQTRAIL_STORE_URL", db)
+        assert mqtrail("pmq", "node", "set", "n1", "--state", "read-write", "--json").json["state"] == "read-write"
+        monkeypatch.delenv("MQTRAIL_STORE_URL")
         for further, code, expected in (
             (("set", "n1", "--db", db), 2, "neither --state nor --kind"),
+            (("set", "n1", "--state", "closed"), 2, "found no --db"),
             (("set", "n1", "--db", db, "--state", "open"), 2, "read-write, read-only or closed"),
             (("set", "n1", "--db", db, "--kind", "big"), 2, "normal or failure"),
             (("set", "n2", "--db", db, "--state", "closed"), 1, "found no node n2"),

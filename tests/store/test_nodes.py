@@ -180,6 +180,11 @@ def test_a_node_stays_open_while_a_topic_has_no_other_queue(tmp_path: Path, stor
     with pytest.raises(InvalidParameter, match=r"found 1 topics with all queues on n1 .*\(orders\)"):
         set_node(home, "n1", state="read-only")
     assert set_node(home, "n1", state="read-only", force=True).state == "read-only"
+    with pytest.raises(InvalidParameter, match="found the home to be closed, expected read-only"):
+        set_node(home, "home", state="closed", force=True)
+    store.write_queues()
+    assert "found the node home read-only" in (store.why_closed("orders", 0, NOW_MS) or "")
+    assert store.why_closed("SCHEDULE_TOPIC_XXXX", 0, NOW_MS) is None
     with pytest.raises(StoreError, match=r"found no node n9 .*home, n1, n2"):
         set_node(home, "n9", state="closed")
     with pytest.raises(StoreError, match="found no node n1"):
@@ -226,6 +231,8 @@ def test_a_node_that_is_away_stops_no_other(tmp_path: Path, store: SqlStore) -> 
     assert rows(tmp_path, "messages", "SELECT count(*) FROM mqtrail_parked") == [(0,)]
     assert rows(tmp_path, "n1", "SELECT id FROM message_0001 ORDER BY id") == [(0,), (1,), (2,)]
     assert "away until now" in (store.why_closed("orders", sick, NOW_MS + 1) or "")
+    assert store.why_closed("orders", sick, NOW_MS - 10 * SICK_MS) is not None, "the clock was set back"
+    assert store.why_closed("orders", sick, NOW_MS - 9 * SICK_MS) is None
     assert store.why_closed("orders", sick, NOW_MS + 2 * SICK_MS) is None
     assert {one.name: one.away for one in look_at(sqlite_url(tmp_path)).nodes} == dict.fromkeys(("home", "n1", "n2"))
 

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from .config import load
 from .exits import Exit, UsageError
 from .operate import table
-from .options import Json, moment_ms
+from .options import ConfigFile, Json, moment_ms
 from .output import say, say_lines, show_json
 from .pmq_door import CaFile, DatabaseOf, DoorAnswer, DoorUrl, TokenFile, check_database_url, door_at, segment
 
@@ -215,7 +216,10 @@ def node_list(
 
 def node_set(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Node; home: the database of --db itself.")],
-    db: Annotated[str, typer.Option("--db", metavar="URL", help="Database of the store, its home.")],
+    db: Annotated[
+        str | None,
+        typer.Option("--db", metavar="URL", help="Database of the store, its home. [env: MQTRAIL_STORE_URL]"),
+    ] = None,
     state: Annotated[
         str | None,
         typer.Option(
@@ -236,6 +240,7 @@ def node_set(
     force: Annotated[
         bool, typer.Option("--force", help="Also if topics are left without a queue that takes messages.")
     ] = False,
+    config: ConfigFile = None,
     json: Json = False,
 ) -> int:
     """Change the state or kind of a database of the store. A running broker follows within a second."""
@@ -246,8 +251,12 @@ def node_set(
     for option, given, known in (("--state", state, NODE_STATES), ("--kind", kind, NODE_KINDS)):
         if given is not None and given not in known:
             raise UsageError(f"{option}: found {given!r}, expected {', '.join(known[:-1])} or {known[-1]}")
-    check_database_url(db)
-    found = dataclasses.asdict(set_node(db, name, kind=kind, state=state, force=force))
+    if db is not None:
+        check_database_url(db, "set MQTRAIL_STORE_URL instead")
+    home = db or load(config).room("node").store_url
+    if not home:
+        raise UsageError("found no --db, expected the URL of the home: pass it, or set MQTRAIL_STORE_URL")
+    found = dataclasses.asdict(set_node(home, name, kind=kind, state=state, force=force))
     if json:
         show_json(found)
     else:

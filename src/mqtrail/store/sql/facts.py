@@ -22,6 +22,7 @@ from .nodes import kind_of
 from .schema import (
     ASSIGNMENT,
     HOME,
+    HOME_NAME,
     NODE,
     PARKED,
     QUEUE,
@@ -240,6 +241,8 @@ def set_node(
             if name not in [node.name for node in nodes]:
                 known = ", ".join(node.name for node in nodes) or "none"
                 raise StoreError(f"found no node {name} in this store, expected one of its nodes: {known}")
+            if name == HOME_NAME and state == NodeState.CLOSED:
+                raise InvalidParameter("found the home to be closed, expected read-only: the broker itself reads it")
             if not force and state is not None and state != NodeState.READ_WRITE:
                 _check_left(connection, name)
             changes = {"kind": kind and NodeKind(kind), "state": state and NodeState(state)}

@@ -105,7 +105,6 @@ class TableNode:
         self.writer = RowWriter(self.database, self.queues)
         self.reader = TableReader(self.database, self.queues, self.writer.appended)
         self.remover = Remover(self.database, self.queues, self.reader)
-
         if not self.queues.is_loaded:
             self.writer.unready = (
                 f"found that the node {self.name} has not answered since the start, so the ends of its queues are "
@@ -131,6 +130,7 @@ class TableNode:
         if self.away is not None:
             self._sick_until_ms = max(self._sick_until_ms, now_ms + SICK_MS)
             return f"found that the node {self.name} does not answer ({self.away}): send to another queue"
+        self._sick_until_ms = min(self._sick_until_ms, now_ms + SICK_MS)  # the clock may have been set back
         if now_ms < self._sick_until_ms:
             left_s = (self._sick_until_ms - now_ms) / 1000
             return f"found that the node {self.name} was away until now: send to another queue, or in {left_s:g} s"
@@ -138,7 +138,7 @@ class TableNode:
 
     def refuse_read(self) -> None:
         """NodeClosed: an operator has closed the node. StoreAway: it has not answered since the start."""
-        if self.state is NodeState.CLOSED:
+        if self.state is NodeState.CLOSED and self.number != HOME:  # the broker itself reads the home
             raise NodeClosed(
                 f"found the node {self.name} closed, expected it to be open: open it with "
                 f"`mqtrail pmq node set {self.name} --state read-only`"
@@ -288,6 +288,8 @@ class NodeGroup:
     def why_closed(self, topic: str, queue_id: int, now_ms: int) -> str | None:
         """Return why clients cannot send to a queue; None: they can."""
         self.now_ms = now_ms
+        if kind_of(topic) is None:
+            return None
         queue = self.by_key.get((topic, queue_id))
         node = self._node_for(topic, queue_id) if queue is None else self.nodes[queue.node]
         return node.why_closed(now_ms)
@@ -361,7 +363,7 @@ class NodeGroup:
 
     def _ends_to_note(self) -> dict[tuple[str, int], int]:
         """Return where queues of nodes end, now and then. A start without their node shows these ends."""
-        if self.now_ms < self._note_due_ms:
+        if self._note_due_ms - NOTED_MS <= self.now_ms < self._note_due_ms:
             return {}
         self._note_due_ms = self.now_ms + NOTED_MS
         found = {}
