@@ -168,9 +168,9 @@ async def test_a_start_without_a_node_keeps_offsets(tmp_path: Path, monkeypatch:
     """The end of a queue of the node is unknown then: what groups have consumed is not cut to the end noted last."""
     async with started(tmp_path) as running:
         assert len(await running.receive(len(QUEUES))) == len(QUEUES)
-        sick, core = running.sick, broker_of(running.node).core
-        assert core is not None
-        await until(lambda: core.offsets.get("stock", "orders", sick) == 1)
+        sick, before = running.sick, broker_of(running.node).core
+        assert before is not None
+        await until(lambda: before.offsets.get("stock", "orders", sick) == 1)
     with closing(sqlite3.connect(tmp_path / "home.db")) as home:
         home.execute("UPDATE mqtrail_assignment SET next_offset = 0")
         home.commit()
