@@ -307,6 +307,24 @@ def test_a_topic_that_is_deleted_while_its_node_is_away(tmp_path: Path) -> None:
         assert [read(store, queue_id) for queue_id in range(2)] == [[b"new"], [b"new"]]
 
 
+def test_a_node_commits_no_row_of_a_queue_that_the_home_does_not_know(tmp_path: Path) -> None:
+    """Also not when it comes back before the flush: a crash would take the queue for that of a deleted topic."""
+    with closing(opened(tmp_path, "n1")) as store:
+        for queue_id in range(2):
+            send(store, b"x", queue_id)
+            if queue_id == 0:
+                store.flush()
+        node(store, "n1").database.away = "it was away for a moment"
+        store.write_queues()
+        used = "SELECT count(*) FROM mqtrail_queue WHERE state = 'used'"
+        assert rows(tmp_path, "n1", used) == [(0,)]
+        assert store.flushed_offset < store.end_offset
+        assert store.flush() == store.end_offset
+        assert rows(tmp_path, "messages", "SELECT count(*) FROM mqtrail_assignment") == [(1,)]
+        store.write_queues()
+        assert rows(tmp_path, "n1", used) == [(1,)]
+
+
 class Hidden:
     """The database of a node cannot be opened while it is hidden, as of a server that is down."""
 

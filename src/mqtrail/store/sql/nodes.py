@@ -447,7 +447,8 @@ class NodeGroup:
         for node in self.others:
             if node.database.away is None and not node.queues.is_loaded:
                 self._load(node)
-            if node.away is not None and self.log.end_offset <= self._reserved:
+            is_noted = not self._changes and self.log.end_offset <= self._reserved  # else the next flush comes first
+            if node.away is not None and is_noted:
                 with suppress(TimeoutError):  # the last attempt still runs
                     node.begin(node.writer.begin_commit())
             if (
