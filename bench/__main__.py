@@ -44,6 +44,7 @@ MODULES = (
     "binlog_table",
     "reconcile",
     "bridge",
+    "mirror",
     "idempotency",
     "cycle",
     "growth",

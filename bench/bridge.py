@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from interop.jars import InteropError
 from interop.kafka import KafkaServer
 from interop.mirror_maker import TASKS, MirrorMaker
 
-from bench.commands import running
+from bench.commands import COPY_S_MAX, rate_of, running
 from bench.ours import OurPeer
 from bench.registry import figure
 from bench.rows import Bar, CannotMeasure, Row
@@ -35,12 +34,9 @@ VALUE_SIZE = 500
 BATCH_RECORDS = 100
 HEADERS = [("source", b"web"), ("trace", b"0af7651916cd43dd8448eb211c80319c")]
 POLL_S = 0.02
-COPY_S_MAX = 180.0
 G1 = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:-UsePerfData")
 KAFKA_JVM = ("-Xms1g", "-Xmx1g", *G1)  # as kafka-server-start.sh
 MIRROR_JVM = ("-Xms256m", "-Xmx2g", *G1)  # as connect-mirror-maker.sh
-
-Count = Callable[[], Awaitable[int]]
 
 
 @figure("bridge", "Kafka → RocketMQ by mqtrail migrate bridge beside MirrorMaker 2 to another Kafka", seconds=220)
@@ -157,19 +153,3 @@ async def mirrored(kafka: str, topic: str, count: int) -> float:
                 return 0
 
         return await rate_of(copied, count)
-
-
-async def rate_of(copied: Count, count: int) -> float:
-    """Return the records/s from the first ones that are seen to the last one. CannotMeasure: it takes too long."""
-    end_s = time.monotonic() + COPY_S_MAX
-    begun_s = begun = 0.0
-    while (now := await copied()) < count:
-        now_s = time.monotonic()
-        if now and not begun:
-            begun_s, begun = now_s, now
-        if now_s > end_s:
-            raise CannotMeasure(f"found {now} of {count} records in the target after {COPY_S_MAX:.0f} s")
-        await asyncio.sleep(POLL_S)
-    if not begun:
-        raise CannotMeasure(f"{count} records were copied between two looks: take more")
-    return (count - begun) / (time.monotonic() - begun_s)

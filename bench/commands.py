@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from bench.rows import CannotMeasure
 
 STOP_S_MAX = 60.0
 POLL_S = 0.1
+COPY_POLL_S = 0.02  # between two looks at what is copied
+COPY_S_MAX = 180.0
 SHOWN_SIZE = 3_000  # characters of the end of a command's output, in an error
 
 
@@ -50,17 +53,21 @@ def mariadb() -> Iterator[BenchMariaDB]:
 class Command:
     """A command that runs beside a figure. Its output is in a file."""
 
-    def __init__(self, log: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+    def __init__(self, log: Path, arguments: Sequence[str], environ: Mapping[str, str], module: str) -> None:
         self._log = log
-        self._name = f"mqtrail {' '.join(arguments[:2])}"
+        self._name = f"{module} {' '.join(arguments[:2])}"
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "mqtrail", *arguments],
+                [sys.executable, "-m", module, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **environ},
             )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def check(self) -> None:
         """RuntimeError: it has ended; the text has the end of its output."""
@@ -91,9 +98,11 @@ class Command:
 
 
 @contextmanager
-def running(log: Path, *arguments: str, environ: Mapping[str, str] = ENVIRON) -> Iterator[Command]:
+def running(
+    log: Path, *arguments: str, environ: Mapping[str, str] = ENVIRON, module: str = "mqtrail"
+) -> Iterator[Command]:
     """Run a command beside the block, and end it after that. RuntimeError: it failed."""
-    command = Command(log, arguments, environ)
+    command = Command(log, arguments, environ, module)
     try:
         yield command
         command.end()
@@ -124,3 +133,19 @@ def wait_for(holds: Callable[[], bool], seconds_max: float, what: str) -> float:
             raise CannotMeasure(f"{what} did not happen in {seconds_max:.0f} s")
         time.sleep(POLL_S)
     return time.monotonic() - began_s
+
+
+async def rate_of(copied: Callable[[], Awaitable[int]], count: int) -> float:
+    """Return the copies/s from the first ones that are seen to the last one. CannotMeasure: it takes too long."""
+    end_s = time.monotonic() + COPY_S_MAX
+    begun_s = begun = 0.0
+    while (now := await copied()) < count:
+        now_s = time.monotonic()
+        if now and not begun:
+            begun_s, begun = now_s, now
+        if now_s > end_s:
+            raise CannotMeasure(f"found {now} of {count} copies in the target after {COPY_S_MAX:.0f} s")
+        await asyncio.sleep(COPY_POLL_S)
+    if not begun:
+        raise CannotMeasure(f"{count} were copied between two looks: take more")
+    return (count - begun) / (time.monotonic() - begun_s)

@@ -4,6 +4,9 @@
         AIOKafkaProducer(bootstrap_servers=kafka.address)
 
 A topic is created by whoever needs it; the server creates none by itself.
+
+With a `KafkaLogin` the address takes SASL_SSL connections of two users, by PLAIN and SCRAM-SHA-512: one may do
+everything, the other one nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import socket
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -35,12 +39,38 @@ LOG4J: Final = """Configuration:
 """
 
 
+@dataclass(frozen=True, slots=True)
+class KafkaLogin:
+    """How to log in to the server. key_store: private key (PKCS #8) and certificates for 127.0.0.1, PEM."""
+
+    key_store: Path
+    user: str = "mqtrail"
+    stranger: str = "stranger"
+    password: str = "a-password"
+
+    def settings(self) -> dict[str, str]:
+        """Return settings of the server."""
+        users = " ".join(f'user_{name}="{self.password}"' for name in (self.user, self.stranger))
+        login, modules = "listener.name.sasl_ssl", "org.apache.kafka.common.security"
+        return {
+            "listener.security.protocol.map": "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            f"{login}.plain.sasl.jaas.config": f"{modules}.plain.PlainLoginModule required {users};",
+            f"{login}.scram-sha-512.sasl.jaas.config": f"{modules}.scram.ScramLoginModule required;",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.key_store),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": f"User:{self.user};User:ANONYMOUS",  # the node itself has no user
+        }
+
+
 class KafkaServer:
     """A Kafka node at `address`, whose files are below `folder`."""
 
-    def __init__(self, folder: Path, jvm: Sequence[str] = JVM_SMALL) -> None:
-        """jvm: options of Java."""
+    def __init__(self, folder: Path, jvm: Sequence[str] = JVM_SMALL, login: KafkaLogin | None = None) -> None:
+        """jvm: options of Java. login: None: PLAINTEXT without users."""
         self.folder = folder
+        self._login = login
         self.port = free_port()
         self._server = JavaServer("Kafka", SET, folder, jvm)
 
@@ -57,12 +87,15 @@ class KafkaServer:
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "log4j2.yaml").write_text(LOG4J)
-        controller = self.port + 1  # free_port gives a block
+        controller, inside = self.port + 1, self.port - 1  # free_port gives a block
+        clients = f"PLAINTEXT://{self.address}"
+        if self._login is not None:
+            clients = f"SASL_SSL://{self.address},PLAINTEXT://127.0.0.1:{inside}"
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
-            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "listeners": f"{clients},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": clients,
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "log.dirs": str(self.folder / "data"),
@@ -75,10 +108,14 @@ class KafkaServer:
             "auto.create.topics.enable": "false",
             "log.cleaner.enable": "false",  # its buffers take 128 MB
         }
+        further: list[str] = []
+        if self._login is not None:
+            settings |= self._login.settings()
+            further = ["--add-scram", f"SCRAM-SHA-512=[name={self._login.user},password={self._login.password}]"]
         properties = self.folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         log4j = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.yaml'}"
-        format_ = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)]
+        format_ = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties), *further]
         run = subprocess.run(self._server.command(log4j, *format_), capture_output=True, text=True, check=False)
         if run.returncode != 0:
             raise jars.InteropError(f"Kafka could not format its folder:\n{(run.stdout + run.stderr)[-3000:]}")

@@ -422,14 +422,21 @@ def dripping(head: bytes, drip: bytes) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("head", "drip"),
-    [(b"HTTP/1.1 200 OK\r\n", b"a"), (b"HTTP/1.1 200 OK\r\n\r\n", b"a"), (b"", b"H")],
+    ("scheme", "head", "drip"),
+    [
+        ("http", b"HTTP/1.1 200 OK\r\n", b"a"),
+        ("http", b"HTTP/1.1 200 OK\r\n\r\n", b"a"),
+        ("http", b"", b"H"),
+        ("https", b"\x16\x03\x03\x40\x00", b"\x02"),
+    ],
 )
-def test_a_server_that_drips_holds_nobody(monkeypatch: pytest.MonkeyPatch, head: bytes, drip: bytes) -> None:
-    """A socket's time-out begins anew with each byte; the deadline does not."""
+def test_a_server_that_drips_holds_nobody(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, head: bytes, drip: bytes
+) -> None:
+    """A socket's time-out begins anew with each byte; the deadline does not, also in a TLS handshake."""
     monkeypatch.setattr(notify, "SEND_S", 0.3)
     with dripping(head, drip) as port:
-        channel = Channel(name="ops", format=ChannelFormat.WEBHOOK, url=f"http://127.0.0.1:{port}")
+        channel = Channel(name="ops", format=ChannelFormat.WEBHOOK, url=f"{scheme}://127.0.0.1:{port}")
         with pytest.raises(TimeoutError, match="no whole answer within 0"):
             send(channel, [alert()], "", 0)
 
@@ -482,7 +489,7 @@ async def test_mail_by_starttls(monkeypatch: pytest.MonkeyPatch) -> None:
     authority.issue_cert("localhost").configure_cert(own)
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
-    monkeypatch.setattr(ssl, "create_default_context", lambda: trusting)
+    monkeypatch.setattr(ssl, "create_default_context", lambda cafile: trusting)
     monkeypatch.setenv("MAIL", "s3cret")
 
     def check(server: SMTP, session: Session, envelope: Envelope, mechanism: str, found: LoginPassword) -> AuthResult:

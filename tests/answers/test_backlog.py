@@ -204,7 +204,7 @@ def test_members_that_are_faster_than_a_skip() -> None:
             return 12
 
     queue = SkippedQueue("broker-a", 0, 3, 3, 10, None, None)
-    plan = SkipPlan("G", TOPIC, None, (queue,), 0, frozenset({"broker-a"}))
+    plan = SkipPlan("G", TOPIC, None, (queue,), 0)
     assert perform_skip(cast("SyncAdmin", Admin()), plan) == [SkipOutcome("broker-a/0", 12)]
 
 

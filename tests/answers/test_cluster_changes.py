@@ -159,14 +159,22 @@ def test_offsets_are_copied_and_corrected(changes: ClusterChanges, cluster: Embe
         with pytest.raises(InvalidChange, match=expected):
             changes.perform(wrong, ANN)
     with SyncConsumer("to", cluster.namesrv_address, {"copied": "*"}) as consumer:
-        consumer.receive(timeout_ms=1)  # it is started
-        wait_until(lambda: any(one.connection_set for one in admin.group_connections("to").values()))
+        wait_until(lambda: _offset(consumer) == 2)
+        (outcome,) = changes.perform(back, ANN).outcomes
+        assert outcome.fate == Fate.DONE
+        wait_until(lambda: _offset(consumer) == 0)  # the live member begins there
         assert not any("live members" in one for one in changes.plan(clone).warnings)
         _client_reports(cluster, admin)
         for value in ("false", "true"):
             changes.perform(SetBrokerSettings(settings={"useServerSideResetOffset": value}), ANN)
             warned = any("1 live members overwrite" in one for one in changes.plan(clone).warnings)
             assert warned is (value == "false")
+
+
+def _offset(consumer: SyncConsumer) -> int | None:
+    """The queue offset of the next message; None: none came."""
+    delivery = consumer.receive(timeout_ms=10)
+    return None if delivery is None else delivery.message.queue_offset
 
 
 def _client_reports(cluster: Embedded, admin: SyncAdmin) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import duckdb
 import pytest
@@ -16,6 +16,7 @@ from mqtrail.answers import Answers, FacetsAnswer, SearchConditions, Sources, Tr
 from mqtrail.answers.access import Grant, KnownClusters, NotAllowed, Person, SeenSources
 from mqtrail.answers.facets import _counted_range, _latest_hours
 from mqtrail.answers.lakeview import LakeView
+from mqtrail.answers.search import condition
 from mqtrail.trail import CODES
 from tests.answers.lakes import BY_NAME
 
@@ -99,6 +100,19 @@ def test_of_many_matches_the_latest_are_counted(monkeypatch: pytest.MonkeyPatch,
     assert (answer.matched_count, answer.counted_count) == (len(BY_NAME), 5)
     assert any(one.startswith(f"the latest 5 of {len(BY_NAME)} matching") for one in answer.scope.omissions)
     assert counts(answer)["topic"] == {"orders": 5}
+
+
+def test_the_condition_is_evaluated_once(monkeypatch: pytest.MonkeyPatch, answers: Answers) -> None:
+    """A search reads its files once for the counts; only with very many matches also for their number."""
+    asked: list[SearchConditions] = []
+
+    def counted(wanted: SearchConditions) -> tuple[str, list[Any]]:
+        asked.append(wanted)
+        return condition(wanted)
+
+    monkeypatch.setattr("mqtrail.answers.facets.condition", counted)
+    answers.facets(SearchConditions(topic="orders"), 0)
+    assert asked == [SearchConditions(topic="orders")]
 
 
 def test_the_latest_seconds_are_counted_whole(monkeypatch: pytest.MonkeyPatch) -> None:

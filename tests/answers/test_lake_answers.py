@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from mqtrail import trail
@@ -15,15 +17,20 @@ from mqtrail.answers import (
     NeighbourRelation,
     SearchConditions,
     Status,
+    TimeSpan,
     VerdictThresholds,
+    change_text,
+    compared_spans,
     parse_query,
 )
-from mqtrail.lake import Lake, LakeError, note_settings
+from mqtrail.lake import Lake, LakeError, arrow_rows, note_settings, write_parquet
 from mqtrail.lake.judged import KEY
 from tests.answers.lakes import AS_OF_MS, BY_NAME, OTEL_TRACE_ID, TRACEPARENT, Row, id_of, key_of, make_lake, rows_of
 from tests.trail.histories import HISTORIES, unique_id
 
 NOW_MS = AS_OF_MS + 5_000
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +258,92 @@ def test_latency_over_time(answers: Answers, segment: LatencySegment) -> None:
     assert answers.latency(segment, NOW_MS, at_ms, at_ms + 1).spans == found.spans
     assert answers.latency(segment, NOW_MS, at_ms + 60_000).spans == ()
     assert answers.latency(segment, NOW_MS, None, at_ms).spans == ()
+
+
+def test_two_spans_of_latency_side_by_side(tmp_path: Path) -> None:
+    """Each stage has both percentiles and their difference; what one span alone has is no difference of zero."""
+    lake = make_lake(tmp_path / "lake", rows_of(["send ok"]))
+    table = lake["latency_minute"]
+    rows = [row for file in table.path.rglob("*.parquet") for row in pq.read_table(str(file)).to_pylist()]
+    minute_ms, doubled = rows[0]["minute_ms"], trail.BUCKETS_A_DOUBLING
+    later = [
+        {**row, "minute_ms": minute_ms + HOUR_MS, "bucket": row["bucket"] + doubled}
+        for row in rows
+        if row["segment"] != "send"
+    ]
+    write_parquet(arrow_rows(trail.LATENCY_MINUTE, later), table.path / "later.parquet")
+    table.commit([table.path / "later.parquet"], app="test", batch=1)
+    before, after = (TimeSpan(at_ms, at_ms + 60_000) for at_ms in (minute_ms, minute_ms + HOUR_MS))
+    answers = Answers(tmp_path / "lake")
+    found = answers.compare_latency(before, after, NOW_MS)
+    assert (found.before, found.after) == (before, after)
+    assert (found.scope.first_ms, found.scope.end_ms) == (after.first_ms, after.end_ms)
+    assert [one.segment for one in found.changes if one.group_name] == [*LatencySegment][1:]
+    sends = [one for one in found.changes if one.segment == "send"]
+    assert sends
+    assert all((one.after, one.p50_change_ms) == (None, None) for one in sends)
+    total = next(one for one in found.changes if one.segment == "total")
+    assert total.before is not None
+    assert total.after is not None
+    assert total.p99_change_ms == total.after.p99_ms - total.before.p99_ms > 0
+    assert total.after.p99_ms + 1 == pytest.approx(2 * (total.before.p99_ms + 1))  # a doubling of buckets
+    turned = answers.compare_latency(after, before, NOW_MS, LatencySegment.TOTAL)
+    assert [one.p99_change_ms for one in turned.changes] == [-total.p99_change_ms]
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        (("2h", "1h", "1d"), ((NOW_MS - DAY_MS, NOW_MS - DAY_MS + HOUR_MS), (NOW_MS - 2 * HOUR_MS, NOW_MS - HOUR_MS))),
+        (("2h", "", "1d"), ((NOW_MS - DAY_MS, NOW_MS - DAY_MS + 2 * HOUR_MS), (NOW_MS - 2 * HOUR_MS, NOW_MS))),
+    ],
+)
+def test_the_two_spans_have_the_same_length(times: tuple[str, str, str], expected: Any) -> None:
+    before, after = compared_spans(*times, NOW_MS)
+    assert ((before.first_ms, before.end_ms), (after.first_ms, after.end_ms)) == expected
+
+
+@pytest.mark.parametrize("times", [("1h", "2h", "1d"), ("1h", "1h", "1d"), ("soon", "", "1d"), ("1h", "", "soon")])
+def test_spans_that_cannot_be_compared(times: tuple[str, str, str]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        compared_spans(*times, NOW_MS)
+
+
+def test_a_change_is_text() -> None:
+    """What is not known has no difference."""
+    assert change_text(12, 30) == "12 ms → 30 ms (+18 ms)"
+    assert change_text(2_000, 500) == "2 s → 500 ms (-1.5 s)"
+    assert change_text(5, 5) == "5 ms → 5 ms (±0 ms)"
+    assert change_text(None, 5) == "? → 5 ms"
+
+
+def test_rejected_records_with_their_text(tmp_path: Path) -> None:
+    """The latest first, in pages; the count is of all."""
+    lake = make_lake(tmp_path / "lake", rows_of(["send ok"]))
+    answers = Answers(tmp_path / "lake")
+    assert (answers.rejects(NOW_MS).reject_count, answers.rejects(NOW_MS).rejects) == (0, ())
+    place = {"cluster": "send ok", "broker_name": "broker-a", "trace_topic": "TRACE", "queue_id": 0}
+    rows = [
+        {
+            **place,
+            "queue_offset": number,
+            "record_no": -1,
+            "trace_store_ms": AS_OF_MS + number,
+            "trace_born_host": "10.0.0.7",
+            "reason": f"found {number} fields",
+            "record_text": f"Pub\x01{number}",
+        }
+        for number in range(5)
+    ]
+    table = lake["trace_rejects"]
+    write_parquet(arrow_rows(trail.TRACE_REJECTS, rows), table.path / "rejects.parquet")
+    table.commit([table.path / "rejects.parquet"], app="test", batch=1)
+    found = answers.rejects(NOW_MS, 2, 1)
+    assert found.reject_count == 5
+    assert [(one.text, one.reason, one.stored_ms) for one in found.rejects] == [
+        (f"Pub\x01{number}", f"found {number} fields", AS_OF_MS + number) for number in (3, 2)
+    ]
+    assert (found.rejects[0].host, found.rejects[0].record_no) == ("10.0.0.7", -1)
 
 
 def test_neighbours_by_key(tmp_path: Path, lake_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
 
+import duckdb
 import pytest
 
 from mqtrail.answers import Answers, SearchConditions, Status, openlake
 from mqtrail.answers.openlake import IDLE_MAX, OpenLake
-from mqtrail.lake import Lake, LakeError, arrow_rows, write_parquet
+from mqtrail.lake import Lake, LakeError, arrow_rows, connect, write_parquet
 from mqtrail.trail import PUBLISHED_FROM, TRAJECTORIES
 from tests.answers.lakes import AS_OF_MS, id_of, make_lake, rows_of
 
@@ -37,6 +38,22 @@ def add_message(path: Path, msg_id: str, hour: int, **times: int) -> None:
     row = {"cluster": "c", "msg_id": msg_id, "publish_hour": hour, "as_of_ms": AS_OF_MS, "knowledge": "COMPLETE"}
     write_parquet(arrow_rows(TRAJECTORIES, [row | {"events": []} | times]), file)
     table.commit([file], app=msg_id, batch=0)
+
+
+@pytest.mark.parametrize(("lake_count", "memory_mb"), [(1, 1_000), (2, 500), (64, 250)])
+def test_lakes_of_one_process_share_its_memory(path: Path, lake_count: int, memory_mb: int) -> None:
+    """Each has a part, and no less than a search needs."""
+    limits: list[str] = []
+
+    def noted(*, memory_limit: str) -> duckdb.DuckDBPyConnection:
+        limits.append(memory_limit)
+        return connect(memory_limit=memory_limit)
+
+    opened = OpenLake(path, lake_count)
+    with patch.object(openlake, "connect", noted):
+        assert Answers(path, opened=opened).search(SearchConditions(), AS_OF_MS).matched_count
+    opened.close()
+    assert limits == [f"{memory_mb}MB"]
 
 
 def test_later_commits_are_seen(path: Path) -> None:
@@ -106,6 +123,16 @@ def test_an_answer_is_shared_until_the_next_commit(path: Path, monkeypatch: pyte
     assert answers.report(AS_OF_MS) is first
     monkeypatch.setattr(openlake, "SHARED_S", -1.0)
     assert answers.report(AS_OF_MS).message_count == first.message_count + 1
+    opened.close()
+
+
+def test_viewers_share_a_search_for_incidents(path: Path) -> None:
+    """What people did about them is added for each viewer. A search whose result is kept is one of its own."""
+    opened, answers = answers_of(path)
+    first = answers.incidents(AS_OF_MS, is_kept=False)
+    assert answers.incidents(AS_OF_MS + 1, is_kept=False) is first
+    assert answers.incidents(AS_OF_MS, 0, None, is_kept=False) is not first
+    assert answers.incidents(AS_OF_MS) is not first
     opened.close()
 
 

@@ -71,6 +71,9 @@ def test_a_viewer_logs_in_and_sees_no_body(guarded: Guarded, visit: Begin) -> No
     assert "Cannot tell" in tab.text()
     tab.shot("alerts")
     assert tab.violations() == []
+    tab.open("/client?group=billing&id=none")
+    tab.wait_for("found no member 'none' of group 'billing' online")
+    assert tab.page.get_by_role("button", name="Show the stacks of its threads").count() == 0
     tab.open("/change?action=delete-topic&topic=orders")
     tab.wait_for("expected one with the right to administer")
     assert tab.page.get_by_role("button", name="Change the cluster now").is_visible() is False
@@ -93,6 +96,9 @@ def test_an_operator_does_what_is_allowed_and_is_named(guarded: Guarded, visit: 
     tab.shot("account")
     tab.open("/change?action=set-broker-settings&broker=broker-a&setting=fileReservedTime&value=49")
     tab.wait_for("expected one with the right to administer")
+    tab.open("/group?name=billing")
+    assert tab.page.locator("form [value=set-offset]").count() == 1
+    assert tab.page.locator("form [value=set-group]").count() == 0
     tab.open("/change?action=reset-offsets&group=billing&topic=orders&to=first")
     tab.page.get_by_role("button", name="Change the cluster now").click()
     tab.page.get_by_role("link", name="Audit log").wait_for()

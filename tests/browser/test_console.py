@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
@@ -286,13 +287,31 @@ def test_a_range_of_the_first_page(of_lake: str, visit: Begin) -> None:
     tab.page.wait_for_url("**/search?q=verdict%3A**from%3A1577836800000")
 
 
-def test_an_incident_is_acknowledged_and_muted(visit: Begin, tmp_path: Path) -> None:
+def test_a_chart_that_has_not_changed_is_not_drawn_again(of_lake: str, visit: Begin) -> None:
+    """Else a range that a pointer draws over it, and its open table, would be gone at each refresh of the page."""
+    tab = visit(of_lake)
+    tab.open("/")
+    tab.page.wait_for_function(f"{CHART}?.isBrushed")
+    tables = "document.querySelectorAll('main table')"
+    tab.page.evaluate(f"[document.querySelector('.chart'), ...{tables}].forEach(one => (one.isOld = true))")
+    tab.page.wait_for_function(f"{tables}.length > 0 && [...{tables}].some(one => !one.isOld)", timeout=60_000)
+    assert tab.page.evaluate("document.querySelector('.chart').isOld")
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder for a lake whose path a picture of the docs shows."""
+    with tempfile.TemporaryDirectory(prefix="lake-") as folder:
+        yield Path(folder)
+
+
+def test_an_incident_is_acknowledged_and_muted(visit: Begin, tmp_path: Path, short_path: Path) -> None:
     """From the list to the incident; a mute needs a reason, and what was typed stays when it is refused."""
     made = IncidentLake(3, messages=6_000)
     FAULTS["bad host"].put(made, "G1a", 15)
-    commit_all(made, tmp_path / "shop")
-    with console(tmp_path / "shop", data=tmp_path / "data") as url:
-        tab = visit(url)
+    commit_all(made, short_path / "shop")
+    with console(short_path / "shop", data=tmp_path / "data") as url:
+        tab = visit(url, viewport={"width": 1400, "height": 900})
         tab.open("/incidents")
         tab.wait_for("◌ not acknowledged")
         tab.page.locator("main td a[href^='/incident?']").first.click()
@@ -306,11 +325,13 @@ def test_an_incident_is_acknowledged_and_muted(visit: Begin, tmp_path: Path) -> 
         tab.wait_for("muted by 127.0.0.1 until")
         tab.page.get_by_role("button", name="Acknowledge").click()
         tab.wait_for("✔ acknowledged by 127.0.0.1")
+        tab.page.wait_for_function("document.activeElement.innerText.startsWith('✔ acknowledged by')")
         tab.wait_for("10.2.0.0 is replaced")
         assert tab.violations() == []
         tab.shot("incident")
         tab.open("/incidents")
         tab.wait_for("✔ acknowledged by 127.0.0.1")
+        tab.shot("incidents")
         assert tab.violations() == []
     changes = read_audit(tmp_path / "data" / "audit.jsonl").changes
     assert [one.action for one in changes] == ["acknowledge-incident", "mute-incident"]
@@ -329,6 +350,38 @@ def test_the_heat_map(of_lake: str, visit: Begin) -> None:
     tab.loaded()
     tab.page.get_by_text("As a table, the slowest first").click()
     tab.page.get_by_role("region", name="As a table, the slowest first").get_by_text("orders").first.wait_for()
+
+
+def test_rejected_records(of_lake: str, visit: Begin) -> None:
+    """Pipeline lists the trace records that did not decode."""
+    tab = visit(of_lake)
+    tab.open("/pipeline")
+    rejects = tab.page.get_by_role("region", name="Trace records that did not decode")
+    assert rejects.locator("tbody tr").count() == 2
+    tab.page.get_by_text("The same as a command").nth(1).click()
+    tab.wait_for("mqtrail rejects --lake")
+    assert tab.violations() == []
+
+
+def test_two_spans_of_latency(of_lake: str, visit: Begin) -> None:
+    """The address holds both spans; each stage has before, after and the difference, and the same as a command."""
+    tab = visit(of_lake, timezone_id="Asia/Shanghai")
+    tab.open("/latency?part=total")
+    tab.page.get_by_label("From").fill("2023-11-15T06:00:00")
+    tab.page.get_by_label("to", exact=True).fill("2023-11-15T07:00:00")
+    tab.page.get_by_label("with the span that begins at").fill("2023-11-15T06:00:00")
+    tab.page.get_by_role("button", name="Compare").click()
+    tab.page.wait_for_url("**/latency?part=total&from=**&against=2023-11-15T06**")
+    tab.loaded()
+    compared = tab.page.get_by_role("region", name="Compare two spans")
+    compared.get_by_text("10 ms → 10 ms (±0 ms)").first.wait_for()
+    assert "2023-11-15 06:00:00 – 2023-11-15 07:00:00" in tab.text()
+    tab.page.get_by_text("The same as a command").last.click()
+    tab.wait_for("mqtrail latency --from 2023-11-14T22:00:00 --to 2023-11-14T23:00:00 --against 2023-11-14T22:00:00")
+    assert tab.violations() == []
+    tab.shot("latency-compared")
+    tab.open("/latency?from=2023-11-15T06:00:00&to=2023-11-15T05:00:00&against=2023-11-14T06:00:00")
+    tab.wait_for("the end after the begin")
 
 
 def test_dead_letters(of_lake: str, visit: Begin) -> None:

@@ -185,16 +185,16 @@ def test_a_broker_that_does_not_reset_offsets_itself(mqtrail: Command, server: E
 
 def test_a_queue_that_cannot_be_moved(mqtrail: Command, server: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record was written before; it says which queue was moved, and which was not. A later run moves the rest."""
-    reset, before = SyncAdmin.reset_queue, []
+    set_offset, before = SyncAdmin.set_offset, []
 
-    def reset_one(admin: SyncAdmin, group: str, queue: MessageQueue, offset: int) -> None:
+    def set_one(admin: SyncAdmin, group: str, queue: MessageQueue, offset: int) -> None:
         before.append([json.loads(line)["event"] for line in Path("skip.jsonl").read_text().splitlines()])
         if queue.queue_id == 0:
             raise ClientError("found no answer")
-        reset(admin, group, queue, offset)
+        set_offset(admin, group, queue, offset)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SyncAdmin, "reset_queue", reset_one)
+        patch.setattr(SyncAdmin, "set_offset", set_one)
         done = skip(mqtrail, "Partly", "end", "--yes", "--record", "skip.jsonl", "--json")
     assert (done.code, before) == (1, [["skip", "queue", "queue"]] * 2)
     assert [(one["offset"], one["error"]) for one in done.json["outcomes"]] == [(None, "found no answer"), (5, "")]

@@ -9,8 +9,10 @@ import pytest
 
 from mqtrail.cli.exits import Exit
 from mqtrail.clock import now_ms
-from mqtrail.migrate import BridgeState
+from mqtrail.migrate import BridgeState, HeaderRule, KafkaRecord, ResultLog, TeeSide
+from mqtrail.migrate.copies import CopyFile, CopyHead, TeeCopy
 from mqtrail.migrate.state import alone, save_bridge
+from mqtrail.wire import MessageQueue
 from tests.cli.conftest import Command, commands
 
 
@@ -45,6 +47,39 @@ def test_status(mqtrail: Command) -> None:
     assert (facts["is_running"], facts["sent"], facts["lag"]) == (True, 6, 2)
 
 
+def test_copies(mqtrail: Command) -> None:
+    """Of the folder: how many, to which side, why; to send those to Kafka, its address is needed."""
+    assert mqtrail("migrate", "copies").out == "no failed copies\n"
+    folder = Path("migration")
+    folder.mkdir()
+    file = CopyFile(folder, CopyHead(topic="t", target="t", to=TeeSide.KAFKA, headers=HeaderRule.ENCODE))
+    record = KafkaRecord("t", 1, -1, -1, b"k", b"v")
+    file.add(TeeCopy(record, MessageQueue("t", "broker-a", 3), 7), "away")
+    found = mqtrail("migrate", "copies")
+    assert found.code == Exit.FAILED
+    assert "of a running tee" in found.out
+    file.close()
+    facts = json.loads(mqtrail("migrate", "copies", "--json").out)
+    assert (facts["sent"], len(facts["files"])) == (0, 1)
+    assert facts["files"][0]["errors"] == ["broker-a/3 at 7: away"]
+    refused = mqtrail("migrate", "copies", "--send", "--namesrv", "127.0.0.1:1")
+    assert (refused.code, "expected its address: pass --kafka" in refused.err) == (Exit.FAILED, True)
+
+
+def test_results(mqtrail: Command) -> None:
+    """Of both sides, by key, in a range of time; the exit code is that of a comparison."""
+    folder = Path("migration")
+    with ResultLog(folder, TeeSide.KAFKA) as old, ResultLog(folder, TeeSide.ROCKETMQ) as new:
+        old.add("a", {"total": 5}, time_ms=1_000)
+        new.add("a", {"total": 6}, time_ms=1_000)
+    found = mqtrail("migrate", "results")
+    assert found.code == Exit.FAILED
+    assert "found: 1 results of kafka, 1 of rocketmq, 1 keys" in found.out
+    assert '{"total": 5} and ' in found.out
+    assert mqtrail("migrate", "results", "--accept", "different").code == Exit.CANNOT_LOOK, "nothing is equal"
+    assert json.loads(mqtrail("migrate", "results", "--from", "1h", "--json").out)["records"] == 0
+
+
 @pytest.mark.parametrize(
     ("options", "code", "found"),
     [
@@ -64,6 +99,11 @@ def test_status(mqtrail: Command) -> None:
             "--accept: found 'x', expected one of missing",
         ),
         (("compare", "t", "--kafka", "h:1", "--grace", "x"), Exit.USAGE, "--grace"),
+        (("back", "g", "--kafka", "h:1"), Exit.FAILED, "found neither a bridge nor a tee"),
+        (("back", "g", "--kafka", "h"), Exit.USAGE, "--kafka: found 'h'"),
+        (("copies", "--retry-for", "x"), Exit.USAGE, "--retry-for"),
+        (("results",), Exit.FAILED, "found no results of kafka in 'migration'"),
+        (("results", "--accept", "x"), Exit.USAGE, "--accept: found 'x'"),
         (("gate", "--compare-age", "x"), Exit.USAGE, "--compare-age"),
         (("gate",), Exit.FAILED, "found no bridge in 'migration'"),
         (("offsets", "g", "--kafka", "h:99999"), Exit.USAGE, "ports from 1 to 65535"),

@@ -144,6 +144,13 @@ def test_offsets(mqtrail: Command) -> None:
     assert mqtrail("offset", "reset", "CG", "orders", "--to", "1h", "--yes").code == 0
     skipped = mqtrail("offset", "skip", "CG", "orders", "--yes", "--json")
     assert len(skipped.json["queues"]) == 4
+    after_reset = mqtrail("offset", "set", "CG", "orders", "broker-a/0=1", "--yes", "--json")
+    assert [row["offset"] for row in after_reset.json["queues"]] == [1]
+    cloned = mqtrail("offset", "clone", "walker", "CG", "orders", "--yes", "--json")
+    assert cloned.json["failures"] == {}
+    shown = mqtrail("offset", "show", "CG", "orders", "--json").json["queues"]
+    committed = {(row["broker"], row["queue"]): row["committed"] for row in shown}
+    assert all(committed[row["broker"], row["queue"]] == row["offset"] for row in cloned.json["queues"])
 
 
 def test_the_cluster(mqtrail: Command) -> None:
@@ -197,6 +204,8 @@ def test_the_cluster(mqtrail: Command) -> None:
     assert mqtrail("cluster", "kv", "N").code == 1
     assert mqtrail("cluster", "kv", "N", "k=v", "--yes").code == 0
     assert mqtrail("cluster", "kv", "N", "k", "--json").json["values"] == {"k": "v"}
+    values = mqtrail("cluster", "export", "--kv-namespace", "N").json["key_values"]
+    assert values == {"N": {"k": "v"}, "ORDER_TOPIC_CONFIG": {}}
     assert mqtrail("cluster", "kv", "N", "k", "--delete", "--yes").code == 0
     assert mqtrail("cluster", "kv", "N", "--delete", "--yes").code == 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import socket
@@ -9,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -16,7 +18,8 @@ import httpx
 import pytest
 
 from mqtrail.gateway import new_token
-from mqtrail.testing import Embedded, embedded
+from mqtrail.node import Node
+from mqtrail.testing import Embedded, embedded, embedded_config
 
 from .conftest import Command, commands
 
@@ -117,6 +120,47 @@ def test_the_node_and_its_database(pmq: Command, mqtrail: Command, server: Embed
     assert {one["state"] for one in tables} == {"free", "used"}
     assert sum(one["next"] - one["first"] for one in tables if one["topic"] == "orders") == 6
     assert mqtrail("pmq", "queue", "list", "--db", db, "--topic", "orders").out.count("message_") == 2
+
+
+async def test_nodes_of_a_store(mqtrail: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listed through the door and from the database; a change is shown, and refused in words if it cannot be made."""
+    monkeypatch.setenv("MQTRAIL_OPERATOR_TOKEN", TOKEN)
+    db = f"sqlite:///{tmp_path}/home.db"
+    rules = tmp_path / "rules.toml"
+    rules.write_text(f'[operators.ann]\ntokens = ["{HASH}"]\n')
+    config = embedded_config(tmp_path / "data", store_url=db, http=True, http_rules=rules)
+    node = Node(replace(config, store_nodes=f"n1=sqlite:///{tmp_path}/n1.db"))
+    await node.start()
+    try:
+        words = ("pmq", "node", "list", "--url", node.http_url, "--json")
+        by_door = (await asyncio.to_thread(mqtrail, *words)).json["nodes"]
+        assert [(one["name"], one["kind"], one["state"], one["away"]) for one in by_door] == [
+            ("home", "normal", "read-write", None),
+            ("n1", "normal", "read-write", None),
+        ]
+        assert mqtrail("pmq", "node", "list", "--db", db, "--json").json["nodes"] == by_door
+        changed = mqtrail(
+            "pmq", "node", "set", "n1", "--db", db, "--state", "closed", "--kind", "failure", "--json"
+        ).json
+        assert (changed["state"], changed["kind"]) == ("closed", "failure")
+        assert "read-only" in mqtrail("pmq", "node", "set", "n1", "--db", db, "--state", "read-only").out
+        assert "n1" in mqtrail("pmq", "node", "list", "--db", db).out
+        monkeypatch.setenv("MQTRAIL_STORE_URL", db)
+        assert mqtrail("pmq", "node", "set", "n1", "--state", "read-write", "--json").json["state"] == "read-write"
+        monkeypatch.delenv("MQTRAIL_STORE_URL")
+        for further, code, expected in (
+            (("set", "n1", "--db", db), 2, "neither --state nor --kind"),
+            (("set", "n1", "--state", "closed"), 2, "found no --db"),
+            (("set", "n1", "--db", db, "--state", "open"), 2, "read-write, read-only or closed"),
+            (("set", "n1", "--db", db, "--kind", "big"), 2, "normal or failure"),
+            (("set", "n2", "--db", db, "--state", "closed"), 1, "found no node n2"),
+            (("list", "--db", f"sqlite:///{tmp_path}/none.db"), 1, "cannot be read"),
+        ):
+            done = mqtrail("pmq", "node", *further)
+            assert (done.code, done.err.count("\n"), expected in done.err) == (code, 1, True), done.err
+    finally:
+        await node.stop()
+    assert "no rows" in mqtrail("pmq", "node", "list", "--db", f"sqlite:///{tmp_path}/n1.db").out
 
 
 def test_what_is_refused(mqtrail: Command, server: Embedded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from mqtrail.console.home import _local_ms, brushed
+from mqtrail.console.home import brushed
+from mqtrail.console.looks import local_ms
 
 TIMES = (1_000, 2_000, 3_000)
 
@@ -20,6 +21,7 @@ TIMES = (1_000, 2_000, 3_000)
         ([{"coordRange": [1, 3]}], None),
         ([{"coordRange": [2, 1]}], None),
         ([{"coordRange": ["x", 1]}], None),
+        ([{"coordRange": [0, float("inf")]}], None),
         ([{"coordRange": [1]}], None),
         ([{}], None),
         ([], None),
@@ -33,7 +35,7 @@ def test_the_range_that_was_drawn(areas: Any, expected: tuple[int, int] | None) 
 
 def test_a_time_that_was_typed() -> None:
     """It is in the zone of the reader; an empty field is no time."""
-    assert _local_ms("2026-11-23T08:00:00", ZoneInfo("Asia/Shanghai")) == 1_795_392_000_000
-    assert _local_ms("2026-11-23T08:00", ZoneInfo("Asia/Shanghai")) == 1_795_392_000_000
-    assert _local_ms("", ZoneInfo("UTC")) is None
-    assert _local_ms("2026-11", ZoneInfo("UTC")) is None
+    assert local_ms("2026-11-23T08:00:00", ZoneInfo("Asia/Shanghai")) == 1_795_392_000_000
+    assert local_ms("2026-11-23T08:00", ZoneInfo("Asia/Shanghai")) == 1_795_392_000_000
+    assert local_ms("", ZoneInfo("UTC")) is None
+    assert local_ms("2026-11", ZoneInfo("UTC")) is None

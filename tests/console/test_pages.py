@@ -56,6 +56,13 @@ def test_every_page_opens(pages: httpx.Client, path: str) -> None:
     assert "https://" not in answer.text.replace("https://www.w3.org", "")
 
 
+def test_commands_of_an_empty_page_are_lines(pages: httpx.Client) -> None:
+    """Each can be copied; a line break in a text is shown as an escape."""
+    page = pages.get("/").text.replace("&quot;", '"')
+    for line in ("mqtrail pipeline once --namesrv HOST:PORT --lake DIR", "mqtrail console --lake DIR"):
+        assert f'"text":"{line}"' in page
+
+
 @pytest.mark.parametrize("encodings", ["identity", "gzip, deflate, br, zstd"])
 def test_every_script_of_a_page_has_its_nonce(pages: httpx.Client, encodings: str) -> None:
     """Else the browser runs none of them. Files are compressed for browsers that take it, pages are not."""

@@ -12,6 +12,7 @@ from mqtrail.answers import Sources
 from mqtrail.answers.access import AccessConfig, AccessDesk, Accounts, Grant, PersonRole, SavedSearch, SavedSearches
 from mqtrail.answers.changes import AuditLog
 from mqtrail.answers.http import Workers, make_api
+from mqtrail.console.frame import Desk
 from mqtrail.console.saved import PATH, add_saved
 from tests.answers.serving import serving
 
@@ -32,7 +33,8 @@ def url(tmp_path: Path, saved: SavedSearches) -> Iterator[str]:
         access.accounts.add(name, (Grant(PersonRole.VIEWER),), "")
     workers = Workers()
     app = make_api(Sources.open(None, "127.0.0.1:1"), workers, None, access)
-    add_saved(app, saved, workers)
+    desk = Desk(app.state.seen, workers, searches=saved)
+    add_saved(app, lambda _: desk)
     with serving(app) as address:
         yield address
 

@@ -23,10 +23,14 @@ from mqtrail.answers import (
 )
 from mqtrail.answers.access import NotSaved
 from mqtrail.answers.changes import Fate
+from mqtrail.console.advice import CAUSES, CODE_ADVICE, SYMPTOMS, cause_words, code_advice, symptom_words
 from mqtrail.console.looks import count, csv_text, duration, moment, zone_of
 from mqtrail.console.message import hex_dump
 from mqtrail.console.texts import CODE_TEXTS, TEXTS, Language, code_text, language_of, text
 from mqtrail.trail import CODES
+from mqtrail.trail.incidents import INCIDENT_CAUSES
+from mqtrail.trail.incidents import SYMPTOMS as KNOWN_SYMPTOMS
+from tests.answers.test_handling import incident
 
 ROOM = Path(console.__file__).parent
 
@@ -40,6 +44,30 @@ def test_every_text_has_both_languages_and_the_same_values() -> None:
         assert english, name
         assert chinese, name
         assert _fields(english) == _fields(chinese), name
+
+
+def test_all_advice_has_both_languages() -> None:
+    """Of verdicts that need something to be done, and of causes of incidents."""
+    assert set(CODE_ADVICE) == {code for code, known in CODES.items() if known.advice}
+    for code, known in CODES.items():
+        assert code_advice(code, Language.EN) == known.advice
+        assert bool(code_advice(code, Language.ZH)) == bool(known.advice)
+    assert set(CAUSES) == {*INCIDENT_CAUSES, "NO_SINGLE_CAUSE"}
+    assert set(SYMPTOMS) == {one.name for one in KNOWN_SYMPTOMS}
+    chinese = [*CODE_ADVICE.values(), *SYMPTOMS.values(), *(words for both in CAUSES.values() for words in both)]
+    assert all(re.search("[\u4e00-\u9fff]", words) for words in chinese)
+
+
+def test_the_cause_of_an_incident_in_both_languages() -> None:
+    """A cause of a later version is shown as that of no single one, as answers do."""
+    known = INCIDENT_CAUSES["BAD_HOST"]
+    one = incident(cause="BAD_HOST", explanation=known.text, advice=known.advice)
+    assert cause_words(one, Language.EN) == (known.text, known.advice)
+    assert cause_words(one, Language.ZH) == CAUSES["BAD_HOST"]
+    assert cause_words(incident(cause="NEW"), Language.ZH) == CAUSES["NO_SINGLE_CAUSE"]
+    two = incident(symptoms=("WAITS", "NEW"), what=("messages wait", "messages are NEW"))
+    assert symptom_words(two, Language.EN) == "messages wait; messages are NEW"
+    assert symptom_words(two, Language.ZH) == f"{SYMPTOMS['WAITS']}；NEW"
 
 
 def test_every_verdict_has_a_chinese_explanation() -> None:
@@ -69,7 +97,7 @@ def test_pages_use_texts_that_exist() -> None:
         | {fate.value for fate in Fate}
         | {f"act_{kind}" for kind in IncidentActKind}
         | {f"fresh_{source}" for source in FreshSource}
-        | {f"field_{name}" for name in ("source", "topic", "queue", "offset")}
+        | {f"offset_{name}" for name in ("source", "topic", "queue", "offset")}
         | {f"election_{reason}" for reason in ELECTION_REASONS}
         | {f"field_{name}" for name in FIELDS}
         | {f"facet_{name}" for name in FACETS}
@@ -103,6 +131,7 @@ def test_unknown_is_never_zero() -> None:
         "1.5 min",
         "2 h",
     ]
+    assert [duration(96_000_000_000), duration(86_400_000 * 999.6)] == ["1,111 d", "1,000 d"]  # not 1.11e+03 d
     assert text("ago", Language.EN, time=duration(1_500)) == "1.5 s ago"
 
 
@@ -148,3 +177,10 @@ def test_hex_dump() -> None:
     assert dump.splitlines()[0].startswith("00000000  3c 62 3e 00 28")
     assert dump.splitlines()[0].endswith("<b>.()*+,-./0123")
     assert dump.splitlines()[1].startswith("00000010  34 35")
+
+
+def test_the_fields_of_a_search_have_their_own_words() -> None:
+    """Another form of the console has fields of the same names."""
+    assert {name: TEXTS[f"field_{name}"][0] for name in FIELDS} == {
+        name: field.meaning for name, field in FIELDS.items()
+    }

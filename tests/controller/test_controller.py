@@ -12,12 +12,11 @@ from mqtrail.controller import controller as controller_module
 from mqtrail.controller import requests as requests_module
 from mqtrail.controller.broker_groups import ReplicaGroup, ReplicaMember
 from mqtrail.controller.requests import encode_entry
-from mqtrail.raft import LogEntry, MessageKind, RaftIdentityError, RaftMessage, encode_message, parse_peers
+from mqtrail.raft import LogEntry, MessageKind, RaftIdentityError, RaftMessage, encode_message
 from mqtrail.raft.journal import SLICE_SIZE
 from mqtrail.store import MemoryDisk, MemoryFile
 from mqtrail.wire import (
     Host,
-    InvalidParameter,
     Peer,
     PeerId,
     RemotingCommand,
@@ -503,11 +502,7 @@ def test_a_large_snapshot_is_written_in_slices(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_peers_are_checked() -> None:
-    """Malformed lists, an own id that is not in them, a folder of another controller."""
-    assert parse_peers("n0-h:1;n1-[::1]:2;") == {"n0": "h:1", "n1": "[::1]:2"}
-    for text in ("n0", "n0-h", "n0-h:x", "n0-h:1;n0-h:2"):
-        with pytest.raises(InvalidParameter, match="expected <id>-<host>:<port>"):
-            parse_peers(text)
+    """An own id that is not in the list, a folder of another controller."""
     with pytest.raises(RaftIdentityError, match="own id"):
         ControllerConfig(self_id="n5")
     trio = Trio(3)

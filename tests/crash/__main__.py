@@ -1,4 +1,5 @@
-"""`python -m tests.crash [--rounds N]`: kill -9 under load in each mode, on tables, and of slaves, and a full disk.
+"""`python -m tests.crash [--rounds N]`: kill -9 under load in each mode, on tables, of slaves, and of the leaders of a
+DLedger group, and a full disk.
 
 Each mode is a process of its own; all run at once, since they wait more than they work. `--mode NAME` runs one of them:
 `--mode postgresql` and `--mode mariadb` kill a broker and its database server in turn."""
@@ -18,12 +19,14 @@ from tests.databases.servers import SERVERS, end_servers, server
 from tests.sim.history import History
 
 from .full_disk import fill_disk, run_full_disk
+from .ledgers import ledger_rounds
 from .rounds import kill_rounds
 from .slaves import slave_rounds
 
 ROUNDS = 4
 DISK = "disk"
-MODES = ("async", "sync", "tables", "slave", DISK)
+DLEDGER = "dledger"
+MODES = ("async", "sync", "tables", "slave", DLEDGER, DISK)
 DOWN_S = 1.0  # a killed database, before it starts again
 
 
@@ -66,6 +69,8 @@ def main() -> int:
         folder = Path(name) / given.mode
         if given.mode == DISK:
             return run_full_disk(folder)
+        if given.mode == DLEDGER:
+            return asyncio.run(ledger_rounds(folder, rounds=given.rounds, seed=given.seed))
         began_s = time.monotonic()
         history, problems = asyncio.run(_rounds(given.mode, folder, given.rounds, given.seed, given.down))
         end_servers()

@@ -149,7 +149,8 @@ class DatabaseServer:
 
     def _signal_all(self, number: int) -> None:
         for process in self._processes():
-            os.kill(process, number)
+            with suppress(ProcessLookupError):  # PostgreSQL ends the process of a closed connection meanwhile
+                os.kill(process, number)
 
     def _processes(self) -> list[int]:
         assert self._process is not None

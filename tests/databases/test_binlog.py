@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,11 @@ def is_streaming(config: BinlogConfig, started: int) -> bool:
     return state is not None and state.is_snapshot_done and state.started_ms != started
 
 
+def has_begun(config: BinlogConfig, started: int, process: subprocess.Popen[bytes]) -> bool:
+    """Whether the run is_streaming, or its process has ended."""
+    return process.poll() is not None or is_streaming(config, started)
+
+
 def test_killed_and_continued(
     database: str, config: BinlogConfig, mariadb: BinlogMariaDB, broker: Embedded, admin: SyncAdmin
 ) -> None:
@@ -260,7 +266,7 @@ def test_killed_and_continued(
         before = read_state(config.state)
         started = before.started_ms if before else 0
         with process(config, broker) as running:
-            wait_until(lambda at=started: running.poll() is not None or is_streaming(config, at))  # type: ignore[misc]
+            wait_until(partial(has_begun, config, started, running))
             assert running.poll() is None, running.communicate()[1].decode()
             change_rows(mariadb, database, chance, 150)
             if number == 2:

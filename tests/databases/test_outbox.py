@@ -25,6 +25,7 @@ async def test_relays_share_the_work_in_order(database: DatabaseServer) -> None:
     outbox.create(engine.connect)
     body = bytes(range(256))
     sink = Sink()
+    producer: Any = sink
     failed: set[bytes] = set()
 
     def fails(message: Message) -> bool:
@@ -34,7 +35,7 @@ async def test_relays_share_the_work_in_order(database: DatabaseServer) -> None:
 
     sink.fails = fails
     config = RelayConfig(poll_ms=5, retry_ms=20, batch_count_max=8, keep_ms=-1, prune_ms=0)
-    relays = [OutboxRelay(outbox, engine.connect, sink, config=config) for _ in range(3)]  # type: ignore[arg-type]
+    relays = [OutboxRelay(outbox, engine.connect, producer, config=config) for _ in range(3)]
     running = [asyncio.create_task(relay.run()) for relay in relays]
 
     def place(number: int) -> None:
@@ -56,7 +57,7 @@ async def test_relays_share_the_work_in_order(database: DatabaseServer) -> None:
         own = [number for one, number in numbers if one == key]
         assert own == sorted(own)
     assert len({msg_id for msg_id, _, _ in sink.sent}) == 60
-    rest = OutboxRelay(outbox, engine.connect, sink, config=config)  # type: ignore[arg-type]
+    rest = OutboxRelay(outbox, engine.connect, producer, config=config)
     await rest._turn()
     with engine.connect() as connection:
         assert connection.execute(text("SELECT count(*) FROM mqtrail_outbox")).scalar() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -31,8 +32,11 @@ class Numbers(Feed):
         self.saved = 0
         self.fails = False
 
-    def _save(self) -> None:
-        self._dirty = False
+    def _state_writer(self) -> Callable[[], None]:
+        return self.write
+
+    def write(self) -> None:
+        """Count a save, or fail."""
         self.saved += 1
         if self.fails:
             raise OSError("the disk is full")
@@ -112,6 +116,29 @@ async def test_a_state_that_cannot_be_saved() -> None:
 
     with pytest.raises(OSError, match="disk is full"):
         await feed.run(work)
+
+
+async def test_a_slow_disk_does_not_hold_the_loop() -> None:
+    """A save runs in a thread; if its task is cancelled, the last save begins after it has ended."""
+    feed, goes_on, begun = Numbers(Queues()), threading.Event(), asyncio.Event()
+    loop, writes = asyncio.get_running_loop(), list[str]()
+
+    def write() -> None:
+        number = len(writes) // 2
+        writes.append(f"{number} begins")
+        loop.call_soon_threadsafe(begun.set)
+        assert goes_on.wait(10), "the loop is held"
+        writes.append(f"{number} ends")
+
+    feed.write = write  # type: ignore[method-assign]
+
+    async def work(lanes: Lanes[int]) -> None:
+        feed._dirty = True
+        await begun.wait()
+        loop.call_later(0.05, goes_on.set)
+
+    await feed.run(work)
+    assert writes == ["0 begins", "0 ends", "1 begins", "1 ends"]
 
 
 async def test_stop() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from email import message_from_bytes
@@ -204,14 +205,54 @@ async def test_a_mail_server_that_fails_holds_nobody(monkeypatch: pytest.MonkeyP
     assert dict(post.mailer.counts) == {"sent": 1, "failed": 1, "repeated": 0, "dropped": 1}
 
 
-async def test_a_mail_server_that_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After SEND_S, whatever it has sent until then."""
+async def test_any_failure_leaves_the_sender_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the only one: a failure that no one thought of is reported too, and the next mail is sent."""
+    post = Post(monkeypatch)
+    post.failure = RuntimeError("can't start new thread")
+    post.mailer.start()
+    post.take("1")
+    await until(lambda: post.mailer.counts["failed"])
+    post.failure = None
+    post.take("2")
+    await until(lambda: post.sent)
+    await post.mailer.stop()
+    assert post.reported == [("mail.cannot_send", "can't start new thread")]
+
+
+async def test_files_are_read_outside_of_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the password and of the authority may be on a slow disk, and the door serves clients meanwhile."""
+    (tmp_path / "password").write_text("s3cret")
+    threads: dict[str, threading.Thread] = {}
+
+    def read(path: Path, encoding: str) -> str:
+        threads["password"] = threading.current_thread()
+        return "s3cret"
+
+    def context(cafile: str | None) -> ssl.SSLContext:
+        threads["authority"] = threading.current_thread()
+        raise FileNotFoundError(cafile)
+
+    monkeypatch.setattr(Path, "read_text", read)
+    monkeypatch.setattr(ssl, "create_default_context", context)
+    with pytest.raises(FileNotFoundError):
+        await deliver(rule(25, user="ann", password_file=f"{tmp_path}/password", ca_file="ca.pem"), ["a@x"], "s", "t")
+    assert threading.main_thread() not in threads.values()
+    assert len(threads) == 2
+
+
+@pytest.mark.parametrize(
+    ("tls", "replies"),
+    [("none", b"22"), ("tls", b"\x16\x03"), ("starttls", b"220 ok\r\n250-x\r\n250 STARTTLS\r\n220 go\r\n")],
+)
+async def test_a_mail_server_that_hangs_is_left(monkeypatch: pytest.MonkeyPatch, tls: str, replies: bytes) -> None:
+    """After SEND_S, whatever it has sent until then: also in the middle of a TLS handshake."""
     monkeypatch.setattr(mail, "SEND_S", 0.05)
+    monkeypatch.setattr(mail_server, "SILENCE_S", 3_600)  # so that only SEND_S ends it
     reported: list[tuple[str, object]] = []
-    talker = Talker(b"22")
+    talker = Talker(replies)
     async with await asyncio.start_server(talker, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        mailer = Mailer(lambda: rule(port), lambda event, fields: reported.append((event, fields["found"])))
+        mailer = Mailer(lambda: rule(port, tls=tls), lambda event, fields: reported.append((event, fields["found"])))
         mailer.start()
         mailer.take(Mail(("ops@x",), "s", "t", ("k",)))
         await until(lambda: reported)

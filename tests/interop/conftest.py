@@ -24,6 +24,7 @@ LONGEST_FIRST = (
     "test_verdicts.py",
     "test_timer_handover.py",
     "test_pop.py",
+    "test_kafka_migration.py",
     "test_killed_folder.py",
     "test_restart.py",
     "test_store_files.py",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from interop.apache import ApacheLedgerBroker, ApacheNameServer, free_port
 from interop.probe import request, wait_until
-from tests.sim.ledger_group import record
+from tests.sim.ledger_group import propose, record
 
 from mqtrail.broker import BrokerConfig
 from mqtrail.client import ProducerConfig
@@ -233,7 +233,8 @@ async def test_our_member_in_a_group_of_apaches(tmp_path: Path, version: str) ->
             await mixed.hand_over(second, "n2")
             await until(lambda: mixed.ours.member.is_ready, "our member leads")
             for number in range(60, 80):
-                mixed.ours.propose(partial(record, text=f"{number}-", topic=TOPIC))
+                propose(mixed.ours.member, partial(record, text=f"{number}-", topic=TOPIC))
+            mixed.ours.advance()
             await mixed.equal("n0", "n1")
 
             await mixed.hand_over("n2", first)

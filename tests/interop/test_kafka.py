@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,13 +29,21 @@ from mqtrail.migrate import (
     BridgeState,
     CompareSides,
     Comparison,
+    GroupReturn,
     KafkaConfig,
+    KafkaTopic,
     MigrateError,
     OrderBy,
+    TeeConfig,
+    TeeCounts,
+    TeeProducer,
+    TeeSide,
     compare,
     move_group,
     read_bridge,
+    return_group,
 )
+from mqtrail.migrate.copies import TeeCopy, ToKafka, ToRocketMQ
 from mqtrail.migrate.messages import key_of, value_of
 from mqtrail.testing import Embedded, embedded
 from mqtrail.trail import ProofResult
@@ -70,7 +78,7 @@ def admin(broker: Embedded) -> Iterator[SyncAdmin]:
 @pytest.fixture
 def config(request: pytest.FixtureRequest, kafka: KafkaServer, admin: SyncAdmin, tmp_path: Path) -> BridgeConfig:
     """Bridges a topic named as the test, to its end."""
-    topic: str = request.node.originalname.removeprefix("test_")
+    topic: str = re.sub(r"\W", "_", request.node.name.removeprefix("test_"))
     asyncio.run(create(kafka, NewTopic(topic, PARTITIONS, 1)))
     assert admin.create_topic(TopicConfig(topic, PARTITIONS, PARTITIONS)).complete
     return BridgeConfig(
@@ -330,3 +338,103 @@ def test_recreated_topics(config: BridgeConfig, kafka: KafkaServer, broker: Embe
     assert admin.delete_topic(config.topic).complete
     assert admin.create_topic(TopicConfig(config.topic, PARTITIONS, PARTITIONS)).complete
     assert "which the bridge has sent" in refused(config, broker)
+
+
+@pytest.mark.parametrize("decides", TeeSide)
+def test_tee(
+    decides: TeeSide, config: BridgeConfig, kafka: KafkaServer, broker: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a bridge, records written by the tee are equal on both sides, in order by key; a dropped copy is found."""
+    asyncio.run(put(kafka, config.topic, some(random.Random(1), 0, 50)))
+    run(config, broker)
+    sent = some(random.Random(2), 50, 400)
+    wanted = TeeConfig(
+        kafka=config.kafka, topic=config.topic, target=config.target, folder=config.folder, decides=decides
+    )
+
+    async def write(records: Sent) -> TeeCounts:
+        async with TeeProducer(wanted, broker.namesrv_address) as tee:
+            await asyncio.gather(*[tee.send(value, key=key) for key, value in records])
+            await tee.send(b"no key", headers=[("trace", b"1"), ("raw", b"\xff")])
+            return await tee.drain()
+
+    async def same() -> Comparison:
+        async with Admin(broker.namesrv_address) as admin:
+            sides = CompareSides(kafka=config.kafka, topic=config.topic, target=config.target, folder=config.folder)
+            return await compare(replace(sides, grace_ms=0), admin)
+
+    counts = asyncio.run(write(sent))
+    assert (counts.sent, counts.copied, counts.failed, counts.lost) == (401, 401, 0, 0)
+    found = asyncio.run(same())
+    assert (found.outcome, found.matched, found.pending) == (ProofResult.NONE, 451, 0)
+    writer = ToRocketMQ if decides is TeeSide.KAFKA else ToKafka
+    original = writer.write
+
+    async def forgetful(self: Any, copies: Sequence[TeeCopy]) -> None:
+        if kept := [one for one in copies if one.record.value != b"v500"]:
+            await original(self, kept)
+
+    monkeypatch.setattr(writer, "write", forgetful)
+    asyncio.run(write([(b"k1", b"v%d" % number) for number in range(490, 510)]))
+    found = asyncio.run(same())
+    kind = "missing" if decides is TeeSide.KAFKA else "extra"
+    assert {one: count for one, count in found.counts.items() if count} == {kind: 1}
+
+
+def test_back(config: BridgeConfig, kafka: KafkaServer, broker: Embedded, admin: SyncAdmin) -> None:
+    """A group that goes back gets all that it has not consumed in RocketMQ; not while its members run."""
+    topic, group = config.topic, "returning"
+    asyncio.run(put(kafka, topic, some(random.Random(1), 0, 600)))
+    run(config, broker)
+    asyncio.run(commit(kafka, topic, group, dict.fromkeys(range(PARTITIONS), 10)))
+    assert admin.create_group(SubscriptionGroupConfig(group)).complete
+
+    async def back(**more: bool) -> GroupReturn:
+        async with Admin(broker.namesrv_address) as one:
+            return await return_group(config.folder, config.kafka, one, (group, group), is_applied=True, **more)
+
+    async def forth() -> None:
+        async with Admin(broker.namesrv_address) as one:
+            assert (await move_group(config.folder, config.kafka, one, (group, group), is_applied=True)).is_complete
+
+    async def back_beside_a_member() -> None:
+        consumer = AIOKafkaConsumer(topic, bootstrap_servers=kafka.address, group_id=group, enable_auto_commit=False)
+        await consumer.start()
+        try:
+            with pytest.raises(MigrateError, match="found 1 running members of group 'returning' in Kafka"):
+                await back()
+        finally:
+            await consumer.stop()
+
+    async def committed() -> dict[int, int]:
+        async with KafkaTopic(config.kafka, topic) as one:
+            return await one.committed(group)
+
+    asyncio.run(forth())
+    queues = admin.queues(topic)
+    ends = [admin.max_offset(queue) for queue in queues]
+    for queue, offset in zip(queues, (ends[0], ends[1], 30), strict=True):
+        admin.set_offset(group, queue, offset)
+    asyncio.run(back_beside_a_member())
+    places = asyncio.run(committed())
+    assert places == dict.fromkeys(range(PARTITIONS), 10)
+    found = asyncio.run(back())
+    assert (asyncio.run(committed()), found.unread) == ({0: ends[0], 1: ends[1], 2: 10}, ends[2] - 30)
+
+    async def write() -> None:
+        wanted = TeeConfig(
+            kafka=config.kafka, topic=topic, target=topic, folder=config.folder, decides=TeeSide.ROCKETMQ
+        )
+        async with TeeProducer(wanted, broker.namesrv_address) as tee:
+            await asyncio.gather(*[tee.send(b"t%d" % number, key=b"k%d" % (number % 9)) for number in range(100)])
+
+    asyncio.run(write())
+    with pytest.raises(MigrateError, match="expected nothing: whether each message of the tee has its record"):
+        asyncio.run(back())
+    same = asyncio.run(compared(config, broker))
+    assert (same.outcome, same.matched) == (ProofResult.NONE, 700)
+    for queue, end in zip(queues, ends, strict=True):
+        admin.set_offset(group, queue, end + 5)
+    found = asyncio.run(back())
+    assert (found.unknown, found.lost, found.unread) == ([], 0, 85)
+    assert asyncio.run(committed()) == {0: ends[0], 1: ends[1], 2: ends[2]}, "all of the tee is of the last minute"

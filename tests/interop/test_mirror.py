@@ -135,7 +135,7 @@ def test_a_cluster_moves(
             assert copy.properties["MIRROR_BORN"] == str(one.born_timestamp_ms)
     assert mirrored(target, source, topic, tmp_path / "back").counts == {"looped": 100}
 
-    async def moved() -> list[list[int]]:
+    async def moved() -> list[list[int | None]]:
         async with Admin(source.namesrv) as there, Admin(target.namesrv) as here:
             wanted = MirroredOffsets(folder=tmp_path / "there", group=group, target_group=group, is_applied=True)
             return [[queue.after for queue in one.queues] for one in await mirrored_offsets(wanted, there, here)]

@@ -13,6 +13,7 @@ from tests.trail.pop_histories import V1, again, on_retries, popped
 from tests.trail.story import AS_OF, BROKER, CLIENT, GROUP, TOPIC, History
 
 OTHER = {"group_name": GROUP, "status": "OK", "client_id": "10.9.9.9@7#1", "client_host": "10.9.9.9:4000"}
+SILENT = OTHER | {"client_id": "10.9.9.8@8#1", "client_host": "10.9.9.8:4000"}
 QUEUE_1 = {"group_name": GROUP, "topic": TOPIC, "broker_name": BROKER, "queue_id": 1, "consumer_offset": 1}
 MODEL = {"group_name": "late", "topic": TOPIC, "expression_type": "TAG", "expression": "*"}
 PRODUCER_CLIENT = "10.0.0.1@5#1"
@@ -64,6 +65,10 @@ ONE_LATE_ROW: tuple[tuple[History, Callable[[History], object]], ...] = (
     (
         plain("late_groups").group(CLIENT, group="CG2", known=30, offset=None).offset(8, 30, "CG2"),
         lambda h: h.pub(msg=2).handled(60, msg=2, group="CG2", request="R7"),
+    ),
+    (
+        plain("first_offsets").group(CLIENT, group="CG2", known=30, offset=None),
+        lambda h: h.offset(8, AS_OF - 0.5, "CG2"),
     ),
     (stored_and_sent("tracing"), lambda h: h.pub(msg=2).handled(msg=2, request="R7")),
     (

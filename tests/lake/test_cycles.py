@@ -22,7 +22,7 @@ from tests.lake.changes import ONE_LATE_ROW, rows_of_changes
 from tests.lake.recorded import Batch, as_changes, needed
 from tests.lake.stories import small_stories, story
 from tests.trail.histories import AS_OF_MS, BASE_MS, HISTORIES, Row, evidence, traced, units
-from tests.trail.story import CLIENT, GROUP, History
+from tests.trail.story import AS_OF, CLIENT, GROUP, History
 
 SEEDS = int(os.environ.get("SEEDS", "1"))
 CYCLES = 4
@@ -70,8 +70,9 @@ class Tables:
     def new_attempts(self) -> str:
         return self._attempts(f"cycle > {self.judged}")
 
-    def judged_attempts(self, hours: Collection[int]) -> str:
-        return self._attempts(f"cycle <= {self.judged} AND publish_hour IN ({_list(hours)})")
+    def judged_attempts(self, hours: Collection[int] | None = None) -> str:
+        where = "true" if hours is None else f"publish_hour IN ({_list(hours)})"
+        return self._attempts(f"cycle <= {self.judged} AND {where}")
 
     def batch_items(self, hours: Collection[int]) -> str:
         return self._attempts(f"batch_id <> '' AND publish_hour IN ({_list(hours)})")
@@ -122,7 +123,8 @@ class Tables:
         for name in trail.STATE:
             self.duck.execute(f"CREATE OR REPLACE TABLE copy_{name} AS SELECT * FROM {name}")
             self.duck.execute(f"CREATE OR REPLACE TABLE state_{name} AS SELECT * FROM copy_{name}")
-        self.last = LastJudgement(as_of_ms, settings.values(), only_until)
+        prints = cycle.prints if self.cycle % 4 else {}  # after a restart they are not known
+        self.last = LastJudgement(as_of_ms, settings.values(), only_until, prints)
         self.judged = self.cycle
         return count
 
@@ -240,6 +242,11 @@ def test_labelled_histories_in_cycles(seed: int) -> None:
     """All labelled histories, their rows split at random, some late, some twice."""
     tables = in_cycles(evidence(HISTORIES), seed, BASE_MS - 70_000, AS_OF_MS, Settings(), changes=seed % 2 == 1)
     assert_as_at_once(tables, Settings())
+    for name in trail.STATE:
+        tables.duck.execute(f"CREATE OR REPLACE TEMP VIEW last_{name} AS SELECT * FROM {name}")
+    for cause in trail.causes(AS_OF_MS, AS_OF_MS + 1, Settings()):
+        if not cause.by_time and cause.state:  # else it is looked for although the state is the same
+            assert tables.duck.execute(cause.changes).fetchall() == [], cause.name
 
 
 @pytest.mark.cycles
@@ -351,4 +358,21 @@ def test_nothing_new_takes_no_judgement(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(trail, stages, None)
     assert tables.judge(AS_OF_MS + 1, Settings()) == 0
     monkeypatch.undo()
+    assert_as_at_once(tables, Settings())
+    names = {name for (name,) in tables.duck.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    assert names & set(trail.READ_WHOLE) == {trail.SAMPLES.name, trail.CLIENTS.name}  # each stage would read them again
+    looked = {name.removeprefix("changed_") for name in names if name.startswith("changed_")}
+    assert looked == {"time", "clients", "sampling"}  # the state is the same, and has no losses
+
+
+@pytest.mark.slow
+def test_a_message_dated_after_an_instant_is_counted_once() -> None:
+    """It was judged before, a judgement leaves later attempts out, and then a record of it comes."""
+    rows = evidence((traced("ahead").pub(AS_OF + 50, stored=1).group(CLIENT).handled(AS_OF + 51),))
+    tables = Tables()
+    tables.arrive(rows)
+    tables.judge(AS_OF_MS - 2, Settings())
+    tables.judge(AS_OF_MS - 1, Settings(), only_until=True)
+    tables.arrive({"trace_events": rows["trace_events"][-1:]})
+    tables.judge(AS_OF_MS, Settings())
     assert_as_at_once(tables, Settings())

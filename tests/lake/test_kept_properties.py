@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -26,16 +27,30 @@ def stored(topic: str) -> dict[str, Any]:
     return row | {"topic": topic, "properties": list(PROPERTIES.items())}
 
 
-def test_properties_are_kept_of_topics_with_sql92_alone() -> None:
-    """They are kept in the form that records and expressions use."""
+def read(*rows: dict[str, Any]) -> duckdb.DuckDBPyConnection:
+    """These messages as the table stored_messages."""
     duck = connect(threads=1)
-    rows = [stored("orders"), stored("bills")]
     types = {"properties": pa.map_(pa.string(), pa.string())}
     columns = {
         name: pa.array([row[name] for row in rows], types.get(name, pa.string() if rows[0][name] == "x" else None))
         for name in rows[0]
     }
     duck.register("stored_messages", pa.table(columns))
+    return duck
+
+
+def test_messages_in_light_queues_are_known() -> None:
+    """Other groups read them there, so they have a kind of their own."""
+    light, plain = (stored(topic) | {"own_unique_key": "id"} for topic in ("orders", "bills"))
+    light["properties"] = [*light["properties"], ("INNER_MULTI_DISPATCH", "%LMQ%a,%LMQ%b")]
+    sql = trail.message_meta_sql("stored_messages", "c", (), 0)
+    kinds = read(plain, light).sql(f"SELECT stored_kind FROM ({sql}) ORDER BY topic").fetchall()
+    assert kinds == [("NORMAL",), ("NORMAL_LMQ",)]
+
+
+def test_properties_are_kept_of_topics_with_sql92_alone() -> None:
+    """They are kept in the form that records and expressions use."""
+    duck = read(stored("orders"), stored("bills"))
     for topics, expected in ((("orders",), ["", encode_properties(PROPERTIES)]), ((), ["", ""])):
         sql = trail.message_meta_sql("stored_messages", "c", (), 0, topics)
         found = duck.sql(f"SELECT properties FROM ({sql}) ORDER BY topic").fetchall()

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -70,12 +71,13 @@ def test_no_sizes(text: str) -> None:
 )
 def test_a_plan_that_is_not_possible(field: str, value: object, words: str) -> None:
     """Each bound has its error."""
-    duration_s = 60.0 if field == "rate" else PLAN.duration_s
+    wrong: dict[str, Any] = {"duration_s": 60.0 if field == "rate" else PLAN.duration_s, field: value}
     with pytest.raises(InvalidPlan, match=words):
-        replace(PLAN, **{"duration_s": duration_s, field: value})  # type: ignore[arg-type]
-    for more in ({"batch": 2}, {"ordered": True, "keys": 2}):
+        replace(PLAN, **wrong)
+    others: tuple[dict[str, Any], ...] = ({"batch": 2}, {"ordered": True, "keys": 2})
+    for more in others:
         with pytest.raises(InvalidPlan, match="expected one of them"):
-            replace(PLAN, delay_level=3, **more)  # type: ignore[arg-type]
+            replace(PLAN, delay_level=3, **more)
 
 
 def test_a_send_that_is_too_large() -> None:

@@ -1,12 +1,14 @@
-"""A topic of Kafka in memory, in place of `KafkaTopic`."""
+"""A topic of Kafka in memory, in place of `KafkaTopic` and `KafkaWriter`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Self
 
+from mqtrail.clock import now_ms
 from mqtrail.migrate import KafkaAway, KafkaConfig, KafkaRecord
 
 
@@ -14,7 +16,8 @@ from mqtrail.migrate import KafkaAway, KafkaConfig, KafkaRecord
 class FakeKafka:
     """Records by partition, from firsts on; None: a mark of a transaction.
 
-    away: how many of the next connections fail. groups: committed offsets.
+    away: how many of the next connections fail. groups: committed offsets. members: of all groups. errors: of the next
+    writes.
     """
 
     partitions: dict[int, list[KafkaRecord | None]] = field(default_factory=dict)
@@ -23,6 +26,8 @@ class FakeKafka:
     policy: str = "delete"
     away: int = 0
     groups: dict[str, dict[int, int]] = field(default_factory=dict)
+    members: int = 0
+    errors: list[Exception] = field(default_factory=list)
 
     def put(self, topic: str, partition: int, key: bytes | None, value: bytes | None, **more: Any) -> None:
         """Append a record."""
@@ -38,6 +43,10 @@ class FakeKafka:
     def connect(self, config: KafkaConfig, topic: str) -> FakeTopic:
         """As the class KafkaTopic."""
         return FakeTopic(self)
+
+    def write(self, config: KafkaConfig, topic: str, *, is_idempotent: bool = False) -> FakeWriter:
+        """As the class KafkaWriter."""
+        return FakeWriter(self)
 
 
 class FakeTopic:
@@ -78,8 +87,14 @@ class FakeTopic:
             found[one] = next((r.offset for r in records if r and r.timestamp_ms >= time_ms), len(records))
         return found
 
-    async def committed(self, group: str) -> dict[int, int]:
-        return self._kafka.groups[group]
+    async def committed(self, group: str, *, may_be_none: bool = False) -> dict[int, int]:
+        return dict(self._kafka.groups.get(group, {}) if may_be_none else self._kafka.groups[group])
+
+    async def member_count(self, group: str) -> int:
+        return self._kafka.members
+
+    async def commit(self, group: str, offsets: Mapping[int, int]) -> None:
+        self._kafka.groups.setdefault(group, {}).update(offsets)
 
     def begin(self, offsets: Mapping[int, int]) -> None:
         self._at = dict(offsets)
@@ -95,3 +110,34 @@ class FakeTopic:
 
     async def position(self, partition: int) -> int:
         return self._at[partition]
+
+
+class FakeWriter:
+    """A connection that writes."""
+
+    def __init__(self, kafka: FakeKafka) -> None:
+        self._kafka = kafka
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        pass
+
+    async def partition_of(self, key: bytes | None) -> int:
+        return sum(key or b"") % len(self._kafka.partitions)
+
+    async def begin(self, record: KafkaRecord) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self._kafka.errors:
+            future.set_exception(self._kafka.errors.pop(0))
+            return future
+        records = self._kafka.partitions[record.partition]
+        time_ms = record.timestamp_ms if record.timestamp_ms >= 0 else now_ms()
+        records.append(record._replace(offset=len(records), timestamp_ms=time_ms))
+        place = SimpleNamespace(partition=record.partition, offset=len(records) - 1, timestamp=time_ms)
+        asyncio.get_running_loop().call_soon(future.set_result, place)
+        return future
+
+    async def stored(self, future: asyncio.Future[Any]) -> Any:
+        return await future

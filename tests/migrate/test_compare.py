@@ -224,13 +224,12 @@ def delay(records: list[Row], messages: list[Row]) -> None:
 )
 def test_each_fault(fault: Change, kind: str | None, is_bridged: bool, tmp_path: Path) -> None:
     """It is found as what it is, and once."""
-    config = CompareSides(kafka=KAFKA, topic="t", target="t", folder=tmp_path, late_ms=1_000)
     records, messages = rows(random.Random(3))
     fault(records, messages)
     if not is_bridged:
         messages = [one._replace(place="") for one in messages]
     found = Comparison("t", "t")
-    judge = KeyJudge(config, found, is_expired=lambda row: False)
+    judge = KeyJudge(found, late_ms=1_000)
     sorter = KeySorter(str(tmp_path))
     sorter.add([*messages, *records])
     for key, group in sorter.groups():
@@ -241,12 +240,10 @@ def test_each_fault(fault: Change, kind: str | None, is_bridged: bool, tmp_path:
 
 
 @pytest.mark.parametrize("is_bridged", [True, False])
-def test_order_in_each_partition(is_bridged: bool, tmp_path: Path) -> None:
+def test_order_in_each_partition(is_bridged: bool) -> None:
     """A key of several partitions has an order in each; an equal body in both does not tell which one it is of."""
     found = Comparison("t", "t")
-    judge = KeyJudge(
-        CompareSides(kafka=KAFKA, topic="t", target="t", folder=tmp_path), found, is_expired=lambda row: False
-    )
+    judge = KeyJudge(found)
     lanes = ((0, b"a"), (0, b"b"), (0, b"c"), (1, b"x"), (0, b"x"))
     records = [Row(b"k", 1, 0, n, lane, f"t:{lane}:{n}", f"K{n}", body, 0, 0) for n, (lane, body) in enumerate(lanes)]
     messages = [

@@ -78,14 +78,17 @@ def test_as_many_brokers(export: str) -> None:
             "make topic uneven broker-b",
             "make group billing broker-a",
             "make group billing broker-b",
-            "conflict user ann",
-            "make user bob",
-            "make policy User:bob Topic:orders",
+            "conflict user ann broker-a",
+            "conflict user ann broker-b",
+            "make user bob broker-a",
+            "make user bob broker-b",
+            "make policy User:bob Topic:orders broker-a",
+            "make policy User:bob Topic:orders broker-b",
         ]
         with SyncAdmin(west.namesrv_address) as admin:
             assert "orders" not in admin.topics(), "a plan changes nothing"
             done = imported(west, export, passwords={"bob": "new"}, apply=True)
-            assert [one.error for one in done] == [""] * 10
+            assert [one.error for one in done] == [""] * 13
             assert admin.create_user("ann", "new", user_type="Super").complete
             assert {one.action for one in imported(west, export)} == {"equal"}
             (orders, _) = admin.topic_config("orders").values()
@@ -138,6 +141,102 @@ def test_offsets_as_they_are(export: str) -> None:
         assert step.action == "equal"
 
 
+def exported(**brokers: Any) -> str:
+    """Return an export of brokers that have only what is given, and of values."""
+    values = brokers.pop("key_values", {})
+    empty: dict[str, Any] = {"topics": [], "groups": [], "settings": {}}
+    return json.dumps(
+        {"version": 1, "brokers": {name: empty | one for name, one in brokers.items()}, "key_values": values}
+    )
+
+
+def user(name: str, kind: str = "Normal") -> dict[str, str]:
+    return {"username": name, "userType": kind, "userStatus": "enable"}
+
+
+def policy(*actions: str) -> dict[str, Any]:
+    entry = {"resource": "Topic:orders", "actions": list(actions), "decision": "Allow"}
+    return {"subject": "User:ann", "policies": [{"policyType": "Custom", "entries": [entry]}]}
+
+
+def test_each_broker_has_its_own_access_control() -> None:
+    """What one broker of the source has goes to its counterpart; what another one has is not compared with it."""
+    export = exported(
+        east_1={"users": [user("ann"), user("eve")], "policies": [policy("Pub")]},
+        east_2={"users": [user("ann", "Super")], "policies": [policy("Sub")]},
+    )
+    passwords = {"ann": "a", "eve": "e"}
+    with embedded(brokers=2) as west, SyncAdmin(west.namesrv_address) as admin:
+        assert admin.create_user("ann", "a", user_type="Super", broker="broker-b").complete
+        expected = [
+            "make user ann broker-a",
+            "equal user ann broker-b",
+            "make user eve broker-a",
+            "make policy User:ann Topic:orders broker-a",
+            "make policy User:ann Topic:orders broker-b",
+        ]
+        assert texts(imported(west, export, passwords=passwords)) == expected
+        done = imported(west, export, passwords=passwords, apply=True)
+        assert [one.error for one in done] == [""] * 5
+        assert {one.action for one in imported(west, export)} == {"equal"}
+        assert [one and one.user_type for one in admin.user("ann").values()] == ["Normal", "Super"]
+        assert [one and one.username for one in admin.user("eve").values()] == ["eve", None]
+        found = [one and one.policies[0].entries[0].actions for one in admin.acl("User:ann").values()]
+        assert found == [("Pub",), ("Sub",)]
+    with embedded() as west:
+        (conflict, eve, other) = imported(west, export, passwords=passwords)
+    assert (conflict.action, conflict.name, eve.action, eve.broker) == ("conflict", "ann", "make", "broker-a")
+    assert "it differs between east_1, east_2, and the target has 1 brokers, not 2" in other.detail
+
+
+ACCOUNT = {"accessKey": "old-account", "admin": False, "defaultGroupPerm": "SUB", "topicPerms": ["orders=PUB|SUB"]}
+
+
+def test_accounts_of_acl_files(tmp_path: Path) -> None:
+    """Accounts and white addresses of 4.9 arrive with a secret key of the operator's; without one it is a conflict."""
+    accounts = {"globalWhiteAddrs": ["10.0.0.*"], "plainAccessConfigs": [ACCOUNT]}
+    export = exported(east={"accounts": accounts})
+    keys = {"old-account": "a-new-secret"}
+    with embedded(tmp_path) as west, SyncAdmin(west.namesrv_address) as admin:
+        (without, white) = imported(west, export)
+        assert (without.action, white.action) == ("conflict", "make")
+        assert "an export has no secret keys: pass --passwords" in without.detail
+        done = imported(west, export, passwords=keys, apply=True)
+        assert [(str(one.action), one.is_done, one.error) for one in done] == [("make", True, "")] * 2
+        (found,) = admin.acl_accounts().values()
+        assert found.global_white_addrs == ("10.0.0.*",)
+        assert [(one.access_key, one.topic_perms) for one in found.plain_access_configs] == [
+            ("old-account", ("orders=PUB|SUB",))
+        ]
+        assert {one.action for one in imported(west, export)} == {"equal"}
+        accounts["plainAccessConfigs"] = [ACCOUNT | {"admin": True}]
+        (changed, _) = imported(west, exported(east={"accounts": accounts}), passwords=keys, apply=True, change=True)
+        assert (changed.action, changed.is_done, "-> admin, topics DENY" in changed.detail) == ("change", True, True)
+        assert "a-new-secret" not in json.dumps(changed.facts())
+
+
+def test_values_of_name_servers() -> None:
+    """They arrive; the order of a topic names the brokers of the target, or is refused."""
+    values = {"ORDER_TOPIC_CONFIG": {"orders": "east_1:3;east_2:2", "odd": "gone:1"}, "shop": {"mode": "blue"}}
+    export = exported(east_1={}, east_2={}, key_values=values)
+    with embedded(brokers=2) as west, SyncAdmin(west.namesrv_address) as admin:
+        admin.kv_put("shop", "mode", "red")
+        done = {one.name: one for one in imported(west, export, apply=True, change=True)}
+        assert done["ORDER_TOPIC_CONFIG orders"].detail == "none -> broker-a:3;broker-b:2"
+        assert "found broker 'gone' in gone:1, expected one of east_1, east_2" in done["ORDER_TOPIC_CONFIG odd"].detail
+        assert (done["shop mode"].action, done["shop mode"].detail) == ("change", "red -> blue")
+        assert (admin.order_config("orders"), admin.kv_list("shop")) == ("broker-a:3;broker-b:2", {"mode": "blue"})
+        again = {one.name: one.action for one in imported(west, export)}
+        assert again == {
+            "ORDER_TOPIC_CONFIG odd": "conflict",
+            "ORDER_TOPIC_CONFIG orders": "equal",
+            "shop mode": "equal",
+        }
+    with embedded() as west:
+        (_, orders, _) = imported(west, export)
+    assert "it names brokers, east_1:3;east_2:2, and the target has 1, not 2" in orders.detail
+
+
 def test_command(
     export: str, east: Embedded, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -153,7 +252,7 @@ def test_command(
         assert mqtrail(*options, "--apply").code == 1, "users have no passwords"
         done = mqtrail(*options, "--apply", "--passwords", "passwords", "--json")
         assert done.code == 0, done.err
-        assert json.loads(done.out)["counts"]["make"] == 3, "two users, and a policy that needs one"
+        assert json.loads(done.out)["counts"]["make"] == 6, "two users, and a policy that needs one, on each broker"
         assert "a=b" not in done.out
         assert mqtrail(*options, "--change").code == 2
 

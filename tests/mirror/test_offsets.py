@@ -60,7 +60,7 @@ def wish(folder: Path, topic: str) -> MirroredOffsets:
     return MirroredOffsets(folder=folder, group=GROUP, target_group=GROUP, topics=(topic,))
 
 
-def places(found: MirroredGroup) -> list[tuple[int, int, int]]:
+def places(found: MirroredGroup) -> list[tuple[int | None, int, int]]:
     return [(one.after, one.repeated, one.skipped) for one in found.queues]
 
 
@@ -87,6 +87,100 @@ def test_queue_by_queue(topic: str, east: Embedded, west: Embedded, tmp_path: Pa
     assert move(replace(wanted, is_applied=True, may_rewind=True), east, west).is_complete
     with SyncAdmin(west.namesrv_address) as admin:
         assert admin.consumer_offset(GROUP, MessageQueue(topic, "broker-a", 0)) == 3
+
+
+def test_an_apply_can_be_repeated(
+    topic: str, east: Embedded, west: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the group has consumed further in the target, with members that run: nothing is written, nothing fails."""
+    create(east, topic)
+    create(west, topic)
+    send(east, topic, numbered(topic, 10))
+    run(configured(east, tmp_path, topic), west)
+    commit(east, topic, 3, 5)
+    applied = replace(wish(tmp_path, topic), is_applied=True)
+    assert move(applied, east, west).is_complete
+    commit(west, topic, 5, 5)
+
+    async def running(*_: object) -> None:
+        raise MirrorError("found 1 running members")
+
+    monkeypatch.setattr("mqtrail.mirror.offsets.check_group", running)
+    again = move(applied, east, west)
+    assert (again.is_complete, again.changes, [one.after for one in again.queues]) == (True, {}, [5, 5])
+    assert "has consumed further since the last apply" in again.queues[0].reason
+    commit(east, topic, 5, 5)
+    commit(west, topic, 4, 5)
+    with pytest.raises(MirrorError, match="running members"):
+        move(applied, east, west)
+
+
+def test_queues_without_copies(
+    topic: str, east: Embedded, west: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They say nothing of a group that has an offset; where copies may be further on, its place is unknown, not 0."""
+    create(east, topic, 3)
+    create(west, topic, 3)
+    send(west, topic, [(number, Message(topic, b"of another producer")) for number in (0, 0, 0, 0, 1, 1, 2)])
+    send(east, topic, [(0, Message(topic, b"a"))])
+    run(configured(east, tmp_path, topic), west)
+    commit(east, topic, 1, 0, 0)
+    with SyncAdmin(west.namesrv_address) as admin:
+        admin.set_offset(GROUP, MessageQueue(topic, "broker-a", 1), 1)
+    monkeypatch.setattr("mqtrail.mirror.offsets.PROBE_COUNT", 3)
+    planned = move(wish(tmp_path, topic), east, west)
+    assert [(one.before, one.after, one.is_kept) for one in planned.queues] == [
+        (None, None, True),
+        (1, 1, True),
+        (None, 0, False),
+    ]
+    assert "no copy in its first 3 messages, so where the group continues is unknown" in planned.queues[0].error
+    assert [one.error for one in planned.queues[1:]] == ["", ""]
+    assert planned.missing == 0, "whether it lacks any is unknown"
+    applied = move(replace(wish(tmp_path, topic), is_applied=True), east, west)
+    assert not applied.is_complete
+    with SyncAdmin(west.namesrv_address) as admin:
+        assert admin.consumer_offset(GROUP, MessageQueue(topic, "broker-a", 0)) is None
+
+
+def test_a_copy_beyond_the_search_is_not_skipped(
+    topic: str, east: Embedded, west: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a queue has copies of several, and one's first copy is far behind, the group begins before it."""
+    create(east, topic, 2)
+    create(west, topic, 1)
+    for number in (0, 0, 0, 0, 1, 0):
+        send(east, topic, [(number, Message(topic, b"x"))])
+        run(configured(east, tmp_path, topic), west)
+    commit(east, topic, 5, 0)
+    monkeypatch.setattr("mqtrail.mirror.offsets.PROBE_COUNT", 3)
+    assert places(move(wish(tmp_path, topic), east, west)) == [(4, 1, 0)]
+
+
+def test_a_group_without_an_offset_may_lack_all(topic: str, east: Embedded, west: Embedded, tmp_path: Path) -> None:
+    """What it has consumed of such a queue is unknown: messages without a copy are counted, not taken as consumed."""
+    create(east, topic)
+    create(west, topic)
+    send(east, topic, numbered(topic, 6))
+    config = replace(configured(east, tmp_path, topic), start="end")
+    run(config, west)
+    send(east, topic, numbered(topic, 2))
+    run(config, west)
+    commit(east, topic, 3)
+    found = move(wish(tmp_path, topic), east, west)
+    assert (places(found), found.missing) == ([(0, 0, 0), (0, 0, 0)], 3)
+
+
+def test_queues_that_the_mirror_has_not_seen(topic: str, east: Embedded, west: Embedded, tmp_path: Path) -> None:
+    """What it will copy of them is unknown."""
+    create(east, topic, 1)
+    create(west, topic, 1)
+    send(east, topic, [(0, Message(topic, b"a"))])
+    run(configured(east, tmp_path, topic), west)
+    create(east, topic, 2)
+    commit(east, topic, 1, 0)
+    with pytest.raises(MirrorError, match=f"on queue {topic}@broker-a/1 of the source, which the mirror has not read"):
+        move(wish(tmp_path, topic), east, west)
 
 
 def test_merged_queues(topic: str, east: Embedded, west: Embedded, tmp_path: Path) -> None:
@@ -131,6 +225,7 @@ def test_what_it_would_never_get(topic: str, east: Embedded, west: Embedded, tmp
 def test_refused(topic: str, east: Embedded, west: Embedded, tmp_path: Path) -> None:
     create(east, topic)
     create(west, topic)
+    commit(east, topic, 0, 0)
     wanted = wish(tmp_path, topic)
     for change, text in (
         ({}, "found no mirror in"),

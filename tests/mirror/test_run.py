@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,8 +21,9 @@ from mqtrail.client import (
     SyncAdmin,
     SyncProducer,
 )
+from mqtrail.clock import now_ms
 from mqtrail.mirror import ClusterAway, Mirror, MirrorConfig, MirrorError, MirrorState, origin_of, read_mirror
-from mqtrail.mirror.source import MirrorSource, QueuePart
+from mqtrail.mirror.source import MirrorSource, QueuePart, SourceRanges
 from mqtrail.mirror.state import FILES, save_mirror
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import PROPERTY_SHARDING_KEY, TopicConfig
@@ -121,6 +124,28 @@ def test_a_copy_is_its_message(topic: str, east: Embedded, west: Embedded, tmp_p
     origin = origin_of(copy.properties, "east")
     assert origin == (MessageQueue(topic, "broker-a", 1), 0)
     assert origin_of(copy.properties, "west") is None
+
+
+def test_a_start_that_fails_is_not_saved(
+    topic: str, east: Embedded, west: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state with some of the queues would begin the others at their first message, not where it was asked to."""
+    create(east, topic)
+    create(west, topic)
+    send(east, topic, numbered(topic, 4))
+    config = replace(configured(east, tmp_path, topic), start=now_ms() + 1)
+    asked = MirrorSource.at_time
+
+    async def at_time(source: MirrorSource, queue: MessageQueue, time_ms: int) -> int:
+        if queue.queue_id == 1:
+            raise ClusterAway("the broker is away")
+        return await asked(source, queue, time_ms)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MirrorSource, "at_time", at_time)
+        assert "the broker is away" in refused(config, west)
+    assert read_mirror(tmp_path) is None
+    assert run(config, west).counts == {}
 
 
 def test_goes_on(topic: str, east: Embedded, west: Embedded, tmp_path: Path) -> None:
@@ -290,7 +315,7 @@ def test_lost_messages(
     send(east, topic, numbered(topic, 6, first=6))
     plain = MirrorSource.ranges
 
-    async def later(self: MirrorSource, topics: list[str]):  # type: ignore[no-untyped-def]
+    async def later(self: MirrorSource, topics: list[str]) -> SourceRanges:
         found = await plain(self, topics)
         return found._replace(
             found={one: (5 if one.queue_id == 0 else first, end) for one, (first, end) in found.found.items()}
@@ -333,6 +358,43 @@ def test_pulls_that_fail_each_time(
         asyncio.run(ended())
 
 
+@pytest.mark.parametrize(("follows", "expected"), [(False, [1, 1]), (True, [1, 1, 2, 2])])
+def test_reading(
+    topic: str,
+    east: Embedded,
+    monkeypatch: pytest.MonkeyPatch,
+    follows: bool,
+    expected: list[int],
+) -> None:
+    """To the ends that are known, or on to those that the replies tell; at the time limit, no pull is thrown away."""
+    create(east, topic)
+    send(east, topic, numbered(topic, 8))
+    clock = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr("mqtrail.mirror.source.time", clock)
+    monkeypatch.setattr("mqtrail.mirror.source.PULL_COUNT", 2)
+    asked, pull = list[int](), MirrorSource._pull
+
+    async def counted(self: MirrorSource, queue: MessageQueue, offset: int, end: int) -> QueuePart:
+        asked.append(offset)
+        return await pull(self, queue, offset, end)
+
+    monkeypatch.setattr(MirrorSource, "_pull", counted)
+
+    async def counts() -> list[int]:
+        async with Admin(east.namesrv_address) as admin:
+            queues = [MessageQueue(topic, "broker-a", number) for number in range(2)]
+            found = []
+            reading = MirrorSource(admin).read(dict.fromkeys(queues, 0), dict.fromkeys(queues, 1), 1.0, follows=follows)
+            async for part in reading:
+                found.append(len(part.messages))
+                if len(found) == 2:
+                    clock.monotonic = lambda: 2.0
+            return found
+
+    assert asyncio.run(counts()) == expected
+    assert len(asked) == len(expected)
+
+
 def test_large_bodies(
     topic: str, east: Embedded, west: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,7 +407,8 @@ def test_large_bodies(
     async def counts() -> list[int]:
         async with Admin(east.namesrv_address) as admin:
             queue = MessageQueue(topic, "broker-a", 0)
-            return [len(part.messages) async for part in MirrorSource(admin).read({queue: 0}, {queue: 5})]
+            parts = MirrorSource(admin).read({queue: 0}, {queue: 5}, inf, follows=False)
+            return [len(part.messages) async for part in parts]
 
     assert asyncio.run(counts()) == [2, 2, 1]
     assert run(configured(east, tmp_path, topic), west).counts == {"copied": 5}

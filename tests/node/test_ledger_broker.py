@@ -1,6 +1,7 @@
 """Brokers of a DLedger group in one process: who leads is master; what is acknowledged stays; nothing else is seen."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -10,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from mqtrail.broker import BrokerConfig
+from mqtrail.broker import BrokerConfig, samples
 from mqtrail.net import ConnectionPool, NetError
 from mqtrail.node import LedgerNode, NodeConfig
 from mqtrail.node.ledger_broker import LedgerBroker
 from mqtrail.node.namesrv_node import NameServerNode
-from mqtrail.raft import parse_peers
 from mqtrail.raft.dledger import LedgerCommand, LedgerConfig
-from mqtrail.store import CommitLogConfig
+from mqtrail.store import CommitLogConfig, StoreFull
+from mqtrail.store.commitlog.cutting import copy_tail
 from mqtrail.store.dledger import LedgerStore
+from mqtrail.store.dledger import ledger as ledger_module
 from mqtrail.wire import InvalidParameter, RemotingCommand, ResponseCode, TopicRouteData, decode_records
 from tests.ports import free_ports
 from tests.waiting import until
@@ -97,6 +99,11 @@ class LedgerBrokers:
         assert isinstance(store, LedgerStore)
         return store
 
+    def metrics(self, name: str) -> dict[str, Any]:
+        core = self.brokers[name].core
+        assert core is not None
+        return {sample.name: sample.value for sample in samples(core, 0) if sample is not None}
+
     def address(self, name: str) -> str:
         return f"127.0.0.1:{self.ports[name]}"
 
@@ -152,15 +159,35 @@ async def test_another_member_takes_over(tmp_path: Path, sync_flush: bool) -> No
         second = await found.leader()
         assert second != first
         assert (await found.send(second, b"more")).code == ResponseCode.SUCCESS
+        shown = found.metrics(second)
+        assert (shown["mqtrail_master"], shown["mqtrail_role_changes_total"] >= 1) == (1, True)
+        assert shown["mqtrail_ledger_elections_total"] >= 1
+        assert shown["mqtrail_ledger_term"] == found.brokers[second].member.member.term
+        assert shown["mqtrail_ledger_uncommitted_bytes"] == 0
+        assert shown["rocketmq_storage_message_reserve_time_milliseconds"] == 0  # of the first record
         await found.start(first)
+        shown = found.metrics(first)
+        assert (shown["mqtrail_master"], shown["mqtrail_role_changes_total"]) == (0, 0)
         await found.all_show([*sent, b"more"])
         pulled = await read_all(found.pool, found.address(second), TOPIC, [0])
         assert [one.body for one in pulled] == [*sent, b"more"]
         assert len({found.store(name).committed_offset for name in MEMBERS}) == 1
 
 
-async def test_without_a_majority_nothing_is_acknowledged_or_seen(tmp_path: Path) -> None:
-    """A leader alone answers with code 1 and steps down; a later leader's messages take the places of what it had."""
+async def test_without_a_majority_nothing_is_acknowledged_or_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader alone answers with code 1 and steps down; a later leader's messages take the places of what it had.
+
+    What it had is cut off by another thread.
+    """
+    threads: list[int] = []
+
+    def noted(*given: Any) -> str:
+        threads.append(threading.get_ident())
+        return copy_tail(*given)
+
+    monkeypatch.setattr(ledger_module, "copy_tail", noted)
     async with group(tmp_path, ledger_timeout_ms=200) as found:
         first = await found.leader()
         assert (await found.send(first, b"kept")).code == ResponseCode.SUCCESS
@@ -189,6 +216,8 @@ async def test_without_a_majority_nothing_is_acknowledged_or_seen(tmp_path: Path
         await found.all_show([b"kept", b"b", b"c"])
         assert found.store(first).ledger.end_index >= written
         assert any((tmp_path / first / "truncated").iterdir())
+        assert threads
+        assert threading.get_ident() not in threads
 
 
 def cut_off(node: LedgerNode) -> None:
@@ -232,6 +261,35 @@ async def test_a_deposed_leader_acknowledges_nothing_more(tmp_path: Path) -> Non
         await found.all_show([b"kept", *more])
         with suppress(NetError):
             assert (await waiting).code != ResponseCode.SUCCESS
+
+
+async def test_a_master_that_cannot_show_its_queues_steps_down(tmp_path: Path) -> None:
+    """Another one leads; with no space at any, nobody does, and a stop does not wait for it."""
+
+    def full() -> list[tuple[str, int]]:
+        raise StoreFull("found no space, expected some")
+
+    async with group(tmp_path, ledger_timeout_ms=60_000) as found:
+        first = await found.leader()
+        assert (await found.send(first, b"a")).code == ResponseCode.SUCCESS
+        await found.all_show([b"a"])
+        vars(found.store(first))["advance"] = full
+        waiting = asyncio.create_task(found.send(first, b"b"))
+        second = await found.leader(but=first)
+        assert (await found.send(second, b"c")).code == ResponseCode.SUCCESS
+        with suppress(NetError):
+            await waiting
+        del vars(found.store(first))["advance"]
+        await until(partial(found._has, first, 3))
+        for name in MEMBERS:
+            vars(found.store(name))["advance"] = full
+        await found.stop(second)
+        members = [one.member.member for one in found.brokers.values()]
+        before = [member._resigned_ms for member in members]
+        await until(lambda: [member._resigned_ms for member in members] != before)
+        async with asyncio.timeout(20):
+            for name in list(found.brokers):
+                await found.stop(name)
 
 
 async def test_held_pulls_and_delays_get_messages_when_they_are_committed(tmp_path: Path) -> None:
@@ -288,4 +346,3 @@ def test_settings_of_a_member_are_checked(tmp_path: Path) -> None:
             BrokerConfig(**(right | wrong))
     with pytest.raises(InvalidParameter, match="without a data folder"):
         LedgerBroker(NAME, None, NodeConfig(broker=BrokerConfig(**right)), lambda error: None)
-    assert parse_peers(peers) == {"n0": "h:1", "n1": "h:2", "n2": "h:3"}

@@ -67,8 +67,14 @@ async def hand_over(node: GroupNode, pool: ConnectionPool, load: Load) -> None:
         assert (await admin.set_master(NAME, third)).master_broker_id == third
         await load.more()
         assert load.failures == failures
-        rows = (await admin.replicas()).replicas
+        report = await admin.replicas()
+        rows = report.replicas
         assert sorted((one.is_master, one.error) for one in rows) == [(False, None), (False, None), (True, None)]
+        ledger = report.ledgers[NAME]
+        assert (ledger.leader, ledger.group) == (f"n{third - 1}", NAME)
+        assert ledger.term is not None
+        assert ledger.term >= 3
+        assert all((one.committed_position or 0) > 0 and one.error is None for one in ledger.members)
         with pytest.raises(ClientError, match="found broker 7 to take over"):
             await admin.set_master(NAME, 7)
 

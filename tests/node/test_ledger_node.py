@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from mqtrail.net import BindError, ConnectionPool
-from mqtrail.node import LedgerNode
+from mqtrail.node import LedgerNode, ledger_node
 from mqtrail.raft.dledger import LedgerConfig
-from mqtrail.store import RealDisk
+from mqtrail.store import RealDisk, StoreFull
 from mqtrail.store.dledger import LedgerLog
 from mqtrail.wire import (
     LedgerCode,
@@ -22,7 +22,7 @@ from mqtrail.wire import (
     decode_ledger_reply,
 )
 from tests.ports import free_ports
-from tests.sim.ledger_group import record, text_of
+from tests.sim.ledger_group import propose, record, text_of
 from tests.waiting import until
 
 NAMES = ("n0", "n1", "n2")
@@ -57,6 +57,10 @@ class LedgerNodes:
         await node.stop()
         node.ledger.close(node.ledger.committed_index)
 
+    def send(self, name: str, text: str) -> None:
+        propose(self.nodes[name].member, partial(record, text=text))
+        self.nodes[name].advance()
+
     def texts(self, name: str) -> list[str]:
         log = self.nodes[name].ledger
         entries = [log.entry(index) for index in range(log.committed_index + 1)]
@@ -88,18 +92,37 @@ async def test_a_group_survives_a_member_and_takes_it_back(tmp_path: Path, waits
     async with group(tmp_path, waits_for_flush=waits_for_flush) as nodes:
         first = await nodes.leader()
         for text in ("a", "b"):
-            nodes.nodes[first].propose(partial(record, text=text))
+            nodes.send(first, text)
         await nodes.all_have(["a", "b"])
         await nodes.stop(first)
         second = await nodes.leader()
         assert second != first
-        nodes.nodes[second].propose(partial(record, text="c"))
+        nodes.send(second, "c")
         await nodes.all_have(["a", "b", "c"])
         await nodes.start(first)
         await nodes.all_have(["a", "b", "c"])
         ends = {node.ledger.end_position for node in nodes.nodes.values()}
         data = {(tmp_path / name / f"dledger-{name}/data/{0:020}").read_bytes() for name in NAMES}
         assert (len(ends), len(data)) == (1, 1)
+
+
+async def test_a_full_disk_at_a_checkpoint_stops_no_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is durable without the note. The member goes on, and the next checkpoint tries again."""
+    monkeypatch.setattr(ledger_node, "CHECKPOINT_S", 0.1)
+    async with group(tmp_path) as nodes:
+        leader = await nodes.leader()
+        node = nodes.nodes[leader]
+        tried = []
+
+        def full(committed_index: int, end_index: int) -> None:
+            tried.append(end_index)
+            raise StoreFull("found no space, expected some")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(node.ledger.state, "note_checkpoint", full)
+            await until(lambda: len(tried) >= 3)
+        await until(lambda: node.ledger.state.read_committed() == node.ledger.committed_index)
+        assert node.failure is None
 
 
 async def test_strangers_are_answered(tmp_path: Path) -> None:

@@ -181,6 +181,8 @@ async def test_roles_change_while_both_run(tmp_path: Path, monkeypatch: pytest.M
             assert await found.send(master, bodies[-1:]) == [0]
         assert await found.bodies(1) == bodies
         assert found.log_of(1) == found.log_of(2)
+        cores = [found.core(number) for number in (1, 2)]
+        assert [core.replicas.role_changes for core in cores if core is not None] == [2, 2]
         assert len(threads) >= 2 + 2 * 2 * 2
         assert threading.get_ident() not in threads
 

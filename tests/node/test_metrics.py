@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from mqtrail.broker import ABSENT, METRICS, BrokerConfig
+from mqtrail.broker import ABSENT, METRICS, BrokerConfig, LedgerState
 from mqtrail.namesrv import NameServerConfig
 from mqtrail.net import BindError
 from mqtrail.node import Node
@@ -123,6 +123,7 @@ async def test_every_metric_can_be_seen() -> None:
         core.stalls["tick"] = [1, 60, 50]
         core.limits.refused_sends["orders"] += 1
         core.limits.refused_pulls["reader"] += 1
+        core.replicas.ledger = lambda: LedgerState(1, 1, 0)  # this broker is in no DLedger group
         with capture_logs() as logs:
             core.own.pass_by("rmq_sys_wheel_timer", "found damage")
         assert [(line["event"], line["found"]) for line in logs] == [

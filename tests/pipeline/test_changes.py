@@ -24,7 +24,6 @@ from mqtrail.trail.context import context_stages, topic_groups_stage
 RELATIONS = (
     "topic_groups",
     "offsets_at",
-    "offset_samples",
     "client_samples",
     "group_clients",
     "live_clients",
@@ -32,8 +31,8 @@ RELATIONS = (
     "filter_runs",
     "scanned_topics",
 )
-WHOLE = ("whole_samples", "sample_gaps")
-"""Relations that full samples lack: when the groups of a broker were known."""
+WHOLE = ("whole_samples", "sample_gaps", "offset_samples")
+"""Relations of what full samples do not tell: when a broker answered, also if it had no groups or no offsets."""
 SETTINGS = trail.Settings(trace_delay_ms=25)
 RETENTION_MS = 10**9
 BROKERS = ("a", "b")
@@ -174,6 +173,7 @@ def context(rows: Rows, as_of_ms: int, relations: tuple[str, ...] = RELATIONS) -
         connection.register(relation.name, arrow_rows(relation, rows.get(relation.name, ())))
     connection.register("folds", arrow_rows(trail.GROUP_FOLDS, ()))
     connection.execute("CREATE VIEW traced_groups AS SELECT cluster, group_name FROM folds")
+    connection.execute("CREATE VIEW handed_clients AS SELECT cluster, group_name, name AS client_id FROM folds")
     own = topic_groups_stage(as_of_ms, SETTINGS)
     stages = [trail.client_records_stage(), *context_stages(as_of_ms, SETTINGS), own]
     run_stages(connection, stages, also_read=relations)

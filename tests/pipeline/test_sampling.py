@@ -1,12 +1,13 @@
 """The sampled part of a cluster: which topics are read, and which groups belong to them."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from mqtrail.client import SyncAdmin
-from mqtrail.pipeline.sampling import ALL_TOPICS, NOT_OPTED_IN, Topology, sample, survey
+from mqtrail.pipeline.sampling import ALL_TOPICS, NO_MASTER, NOT_OPTED_IN, Topology, sample, survey
 from mqtrail.wire import (
     IMPLEMENTATION,
     IMPLEMENTATION_KEY,
@@ -97,6 +98,22 @@ def test_groups_are_looked_for_in_all_tables() -> None:
     assert not found.problems
     assert {row["group_name"] for row in found.rows["clients"]} == {"Stopped", "Everyone", "New", "Traced"}
     assert [(row["group_name"], row["consumer_offset"]) for row in found.rows["group_offsets"]] == [("Stopped", 7)]
+
+
+def test_brokers_without_a_master_are_not_known() -> None:
+    """Consumers read at slaves of a broker that nobody asks: which groups and clients it has is not known."""
+    cluster = Cluster(IMPLEMENTATION, IMPLEMENTATION)
+    cluster.masters = lambda: {"broker-0": "0"}  # type: ignore[method-assign]
+    topology = survey(cast(SyncAdmin, cluster), TRACE_TOPIC, ())
+    found = sample(cast(SyncAdmin, Master()), replace(topology, evidence=(), trace_topics=()), "C", 1, ["Traced"])
+    assert {row["status"] for row in found.rows["clients"]} == {"ERROR"}
+    assert {name: bool(found.answers["GROUPS", name, ""]) for name in ("broker-0", "broker-1", "")} == {
+        "broker-0": False,
+        "broker-1": True,
+        "": True,
+    }
+    assert found.answers["OFFSETS", "broker-1", ""] == NO_MASTER
+    assert found.problems == [f"offsets and clients on broker-1: {NO_MASTER}"]
 
 
 class Leaving(Master):

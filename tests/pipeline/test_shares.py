@@ -17,6 +17,8 @@ from mqtrail.pipeline.shares import Shares
 from mqtrail.pipeline.tasks import TaskFile, Tasks, TaskWork, run_task
 from mqtrail.trail import Relation
 
+TASK_MEMORY = "160MB"
+"""Enough for DuckDB in a task with few rows. More joins at once in one stage need more."""
 PIECES = (trail.ATTEMPTS.name,)
 RESULTS = tuple(relation for relation in trail.APPENDED if relation != trail.GROUP_FOLDS)  # which counts of shares make
 Evidence = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -85,7 +87,7 @@ def in_shares(
                 path = folder / f"{relation.name}-{number}.parquet"
                 pq.write_table(arrow_rows(relation, part), path)
                 files[relation.name].append(str(path))
-    found = Shares(tasks, folder / "work", "200MB").run(
+    found = Shares(tasks, folder / "work", TASK_MEMORY).run(
         trail.judge(AS_OF_MS, batches=batches, only_until=only_until),
         count,
         pieces={name: files[name] for name in PIECES},

@@ -1,15 +1,16 @@
 """Members of a DLedger group, request by request. Lives with faults: tests/sim/test_ledger.py."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 import pytest
 
-from mqtrail.raft import NotLeader, RaftBusy, RaftIdentityError
+from mqtrail.raft import NotLeader, RaftBusy, RaftIdentityError, Role
 from mqtrail.raft.dledger import LedgerAnswer, LedgerConfig, LedgerMember
+from mqtrail.raft.dledger.pushing import Pushing, PushState
 from mqtrail.store import MemoryDisk
 from mqtrail.store.dledger import LedgerLog
 from mqtrail.wire import (
@@ -33,7 +34,7 @@ from mqtrail.wire import (
     decode_ledger_reply,
     decode_ledger_request,
 )
-from tests.sim.ledger_group import record, text_of
+from tests.sim.ledger_group import propose, record, text_of
 
 MEMBERS = ("n0", "n1", "n2")
 GROUP = "broker-a"
@@ -126,7 +127,7 @@ class LedgerTrio:
 
     def send(self, name: str, *texts: str) -> None:
         for text in texts:
-            self.members[name].propose(partial(record, text=text), self.now_ms)
+            propose(self.members[name], partial(record, text=text))
         self.settle()
 
     def ask(self, name: str, request: LedgerRequest) -> LedgerReply:
@@ -203,7 +204,7 @@ def test_a_deposed_leader_loses_what_nobody_else_had() -> None:
     assert trio.problems == []
 
 
-def test_a_member_that_was_away_is_compared_by_bisection() -> None:
+def test_a_member_that_was_away_is_compared_by_bisection(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred entries behind, or with a long tail of its own: a few requests find the place."""
     trio = LedgerTrio()
     trio.elect("n0")
@@ -220,11 +221,36 @@ def test_a_member_that_was_away_is_compared_by_bisection() -> None:
             compares.append(request)
         carry(name, number, target, request)
 
-    trio.carry = counting  # type: ignore[method-assign]
+    monkeypatch.setattr(trio, "carry", counting)
     trio.cut = set()
     trio.advance(2_000, "n1", "n2")
     assert heads(trio.log("n0")) == heads(trio.log("n1"))
     assert len(compares) <= 2 + 9 + 1
+
+
+def test_a_member_that_does_not_follow_yet_loses_nothing() -> None:
+    """Apache's calls every entry inconsistent then: nothing is compared, nor cut off unless it says so again."""
+    log = LedgerLog(MemoryDisk(), "n0", segment_size=4_096, index_units=64)
+    log.append(chain(*[1] * 10))
+    sent: list[tuple[PushType, int]] = []
+
+    def send(kind: PushType, entries: Sequence[LedgerEntry]) -> int:
+        sent.append((kind, entries[0].index if entries else -1))
+        return len(sent)
+
+    pushing = Pushing(log, LedgerConfig(self_id="n0", members=MEMBERS, group=GROUP), send)
+    pushing.step(0)
+    assert sent == []
+    pushing.follows = True
+    for answered in range(20):
+        pushing.step(0)
+        if pushing.state is PushState.APPEND:
+            break
+        code = Status.INCONSISTENT_STATE if answered < 2 else Status.SUCCESS
+        reply = LedgerPushReply(code=code, index=sent[-1][1], count=1, begin_index=0, end_index=9)
+        pushing.answered(len(sent), reply, 0)
+    assert {kind for kind, _ in sent} == {PushType.COMPARE}
+    assert pushing.match_index == 9
 
 
 def test_a_member_without_a_log_begins_where_the_leader_does() -> None:
@@ -454,6 +480,86 @@ def test_a_follower_keeps_what_is_committed() -> None:
     assert follower.log.end_index == 1
 
 
+def fails(*given: Any) -> Any:
+    raise OSError("the test's disk fails")
+
+
+def test_a_follower_that_cannot_write_says_so() -> None:
+    """Its leader tries again later; the member lives on, and takes the entries when the disk works again."""
+    a, b = chain(1, 1)
+    follower = Follower().has(a)
+    cast(Any, follower.log).append = fails
+    assert follower.push(push(PushType.APPEND, b, term=1)).code == Status.DISK_ERROR
+    assert any("disk fails" in problem for problem in follower.trio.problems)
+    del cast(Any, follower.log).append
+    follower.has(b)
+
+
+def test_a_member_that_cannot_keep_its_vote_gives_none() -> None:
+    """It answers a heartbeat of a later term with an error, and asks for no votes itself."""
+    follower = Follower()
+    cast(Any, follower.log).set_term = fails
+    ask = follower.trio.ask
+    vote = LedgerVote(
+        group=GROUP, remote_id="n1", local_id="n0", leader_id="n0", term=5, ledger_end_index=9, ledger_end_term=4
+    )
+    assert cast(LedgerVoteReply, ask("n1", vote)).vote_result is not VoteResult.ACCEPT
+    beat = LedgerHeartbeat(group=GROUP, remote_id="n1", local_id="n0", leader_id="n0", term=5)
+    assert ask("n1", beat).code == Status.DISK_ERROR
+    assert (follower.log.term, follower.log.voted) == (0, None)
+    alone = LedgerTrio(("n0",))
+    cast(Any, alone.log("n0")).set_term = fails
+    alone.advance(10_000)
+    assert (alone.members["n0"].role, alone.members["n0"].term) == (Role.FOLLOWER, 0)
+    assert any("asks for no votes" in problem for problem in alone.problems)
+
+
+def test_a_leader_whose_disk_fails_steps_down() -> None:
+    """It cannot keep a later term, read what to commit, or write its first entry."""
+    trio = LedgerTrio()
+    leader = trio.elect("n0")
+    log = cast(Any, leader.log)
+    log.set_term = fails
+    trio.members["n1"].log.set_term(leader.term + 1, None)
+    trio.advance(600)
+    assert not leader.is_leader
+    del log.set_term
+
+    leader = trio.elect("n0")
+    propose(leader, partial(record, text="a"))
+    log.term_at = fails
+    trio.advance(600)
+    assert not leader.is_leader
+    del log.term_at
+
+    log.append = fails
+    trio.cut = {"n1", "n2"}
+    leader._campaign(trio.now_ms, pre_vote=False)
+    leader._votes.add("n1")
+    leader._count_votes(trio.now_ms)
+    assert (leader.is_leader, leader.role) == (False, Role.FOLLOWER)
+    assert leader.next_tick_ms() > trio.now_ms
+    assert leader._election_ms >= trio.now_ms + 2 * leader.config.election_ms
+
+
+def test_a_member_that_resigned_takes_over_for_nobody() -> None:
+    """The others go first, and a hand-over to it is refused for a while."""
+    trio = LedgerTrio()
+    first = trio.elect("n0")
+    first.resign("its queues cannot be written", trio.now_ms)
+    trio.advance(8_000)
+    (second,) = [member for member in trio.members.values() if member.is_leader]
+    assert second is not first
+    assert any("cannot lead: its queues" in problem for problem in trio.problems)
+    for ms, leads in ((500, False), (first.config.resigned_ms, True)):
+        trio.advance(ms)
+        assert second.is_leader
+        second.hand_over("n0", trio.now_ms)
+        trio.settle()
+        trio.advance(100)
+        assert first.is_leader is leads
+
+
 def test_an_earlier_leader_gets_no_acknowledgement() -> None:
     """Also not for an entry that is here: the present leader may not have it."""
     (a,) = chain(1)
@@ -517,7 +623,7 @@ def test_hand_over() -> None:
     request = LedgerTransfer(group=GROUP, remote_id="n0", transfer_id="n0", transferee_id="n2", term=leader.term)
     leader.serve("operator", request, trio.now_ms)
     with pytest.raises(RaftBusy):
-        leader.propose(lambda at: record(at, "b"), trio.now_ms)
+        propose(leader, lambda at: record(at, "b"))
     trio.settle()
     assert trio.members["n2"].is_leader
     (answer,) = trio.answers
@@ -609,12 +715,20 @@ def test_requests_of_strangers(changes: dict[str, Any], code: Status, problem: s
 
 
 def test_metadata() -> None:
-    """Who leads, and where the members are."""
+    """Who leads, where the members are, and how far their logs go."""
     trio = LedgerTrio()
     trio.elect("n0")
+    trio.cut = {"n2"}
+    trio.send("n0", "a")
+    leader = trio.log("n0")
     reply = trio.ask("n1", LedgerMetadata(group=GROUP, remote_id="n1"))
     assert isinstance(reply, LedgerMetadataReply)
     assert (reply.leader_id, reply.peers) == ("n0", {"n0": "127.0.0.1:0", "n1": "127.0.0.1:1", "n2": "127.0.0.1:2"})
+    end = cast(LedgerEntry, leader.entry(0)).end
+    assert (reply.term, reply.end_position, reply.committed_position) == (1, leader.end_position, end)
+    trio.advance(100)
+    reply = cast(LedgerMetadataReply, trio.ask("n1", LedgerMetadata(group=GROUP, remote_id="n1")))
+    assert reply.committed_position == leader.end_position
 
 
 def test_a_clock_that_is_set_back_delays_nothing() -> None:

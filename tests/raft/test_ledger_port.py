@@ -2,8 +2,12 @@
 
 from typing import cast
 
+import pytest
+
 from mqtrail.raft import Role
 from mqtrail.raft.dledger import LedgerPort
+from mqtrail.store import StoreError
+from mqtrail.store.dledger import LedgerLog
 from mqtrail.wire import (
     Host,
     LedgerCode,
@@ -50,6 +54,40 @@ def test_requests_to_truncate_wait_for_a_flush() -> None:
     assert status_of(one.handle(PEER, pushed(PushType.APPEND, 0), NOW_MS)) == LedgerStatus.SUCCESS
     assert status_of(one.end_flush(NOW_MS)) == LedgerStatus.SUCCESS
     assert status_of(one.handle(PEER, pushed(PushType.TRUNCATE, 0), NOW_MS)) == LedgerStatus.SUCCESS
+
+
+def test_a_cut_is_made_by_another_thread() -> None:
+    """Until it is done no entry is taken, this member asks for no votes, and requests wait; then they are answered."""
+    one = port()
+    log = cast(LedgerLog, one.member.log)
+    log.defers_cuts = True
+    kept, *lost = chain(1, 1, 1)
+    for entry in (kept, *lost):
+        command = RemotingCommand(LedgerCode.PUSH, body=push(PushType.APPEND, entry, term=1).encode())
+        assert status_of(one.handle(PEER, command, NOW_MS)) == LedgerStatus.SUCCESS
+    new = chain(1, 2)[1]
+    requests = [
+        RemotingCommand(LedgerCode.PUSH, body=push(kind, entry, term=2, leader="n2").encode())
+        for kind, entry in ((PushType.TRUNCATE, kept), (PushType.APPEND, new))
+    ]
+    for command in requests:
+        assert one.handle(PEER, command, NOW_MS) == []
+    assert (log.is_cutting, log.end_index, log.expire_first(2)) == (True, 2, 0)
+    with pytest.raises(StoreError, match="being cut off"):
+        log.append([chain(1, 1, 1, 1)[3]])
+    one.member._campaign(NOW_MS, pre_vote=False)
+    assert (one.member.role, one.member.term) == (Role.FOLLOWER, 2)
+
+    assert log.end_truncate() is None  # as after a failure
+    assert one.end_cut(None, NOW_MS) == []
+    assert (log.is_cutting, log.end_index) == (False, 2)
+    for command in requests:
+        assert one.handle(PEER, command, NOW_MS) == []
+    log.begin_truncate()()
+    replies = [status_of([send]) for send in one.end_cut(log.end_truncate(), NOW_MS)]
+    assert replies == [LedgerStatus.SUCCESS, LedgerStatus.SUCCESS]
+    assert (log.end_index, log.end_term) == (1, 2)
+    assert any("were cut off: truncated/" in problem for problem in one.take_problems())
 
 
 def test_addresses_that_are_not_admitted() -> None:

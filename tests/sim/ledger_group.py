@@ -10,11 +10,12 @@ from typing import Any, cast
 
 from mqtrail.raft import NotLeader, RaftBusy
 from mqtrail.raft.dledger import LedgerConfig, LedgerDecided, LedgerMember
-from mqtrail.store import StoreError
+from mqtrail.store import StoreBroken, StoreError
 from mqtrail.store.dledger import LedgerLog
 from mqtrail.wire import (
     LEDGER_HEAD_SIZE,
     Host,
+    LedgerEntry,
     LedgerReply,
     MessageSysFlag,
     check_record,
@@ -54,6 +55,16 @@ def record(physical_offset: int, text: str, topic: str = "T") -> bytes:
         reconsume_times=0,
         prepared_transaction_offset=0,
     )
+
+
+def propose(member: LedgerMember, make: Callable[[int], bytes]) -> tuple[int, int]:
+    """Append an entry at the leader, as the store of its broker does; return index and term. NotLeader, RaftBusy."""
+    member.check_room(1)
+    log = member.log
+    position = log.place(LEDGER_HEAD_SIZE + len(make(0)))
+    entry = LedgerEntry(log.end_index + 1, member.term, position, make(position + LEDGER_HEAD_SIZE))
+    log.append([entry])
+    return entry.index, entry.term
 
 
 def text_of(body: bytes) -> str:
@@ -140,7 +151,7 @@ class LedgerSimMember(RaftMember):
             group.history.problems.append(f"a check of {self.name} failed: {error}")
             self.crash(power=False)
             return
-        except OSError:
+        except (OSError, StoreBroken):
             self.crash(power=False)
             return
         for problem in decided.problems:
@@ -173,7 +184,8 @@ class LedgerSimMember(RaftMember):
         self.applied += fresh
         self.group.note_applied(self, fresh)
         for index, term, text in fresh:
-            if self.waiting.pop(index, None) == (term, text):
+            was_asked = self.waiting.pop(index, None) == (term, text)
+            if was_asked and self.group.acknowledges(self.name, term, member.term):
                 self.group.history.acknowledged[index] = text
 
     def _send(self, decided: LedgerDecided) -> None:
@@ -217,7 +229,7 @@ class LedgerSimMember(RaftMember):
     def propose(self, data: str) -> None:
         def step(member: LedgerMember) -> None:
             try:
-                index, term = member.propose(lambda at: record(at, data), self.clock_ms())
+                index, term = propose(member, lambda at: record(at, data))
                 self.waiting[index] = (term, data)
             except (NotLeader, RaftBusy):
                 return
@@ -253,6 +265,10 @@ class LedgerGroup(RaftGroup):
 
     def member_kind(self, name: str) -> type[LedgerMember]:
         return self.kinds.get(name, self.usual)
+
+    def acknowledges(self, name: str, term: int, own_term: int) -> bool:
+        """Whether a member answers a client whose entry of a term it commits in its own term."""
+        return True
 
     def ledger_config(self, name: str) -> LedgerConfig:
         return LedgerConfig(

@@ -35,7 +35,7 @@ class ApacheLikeFollowing(LedgerFollowing):
         self.matched_index = max(self.matched_index, self._log.end_index)
         return super()._append(entries)
 
-    def _truncate(self, entry: LedgerEntry, request: LedgerPush) -> LedgerStatus:
+    def _truncate(self, entry: LedgerEntry, request: LedgerPush) -> LedgerStatus | None:
         self._log.committed_index = min(self._log.committed_index, entry.index - 1)
         return super()._truncate(entry, request)
 
@@ -109,6 +109,12 @@ class ApacheLikeMember(LedgerMember):
             self._could_vote.add(peer)
         super()._on_vote_reply(peer, request, reply, now_ms)
 
+    def _lead(self, now_ms: int) -> None:
+        """It compares at once, whether the others follow or not."""
+        super()._lead(now_ms)
+        for pushing in self._pushing.values():
+            pushing.follows = True
+
     def lost(self, member: str, now_ms: int) -> None:
         """It waits for heartbeats, whatever happens to the connection."""
 
@@ -147,6 +153,10 @@ class MixedLedgerGroup(LedgerGroup):
         """Apache's may show what is replaced later; ours never."""
         if member.name not in self.kinds:
             super().note_applied(member, applied)
+
+    def acknowledges(self, name: str, term: int, own_term: int) -> bool:
+        """Apache's leader fails what waits from its earlier terms (checkTermForPendingMap)."""
+        return name not in self.kinds or term == own_term
 
     def note_problem(self, member: LedgerSimMember, problem: str) -> None:
         if member.name not in self.kinds:

@@ -41,7 +41,7 @@ class HastyMember(LedgerMember):
 class CuttingFollowing(LedgerFollowing):
     """Cuts off the log whenever it is asked, also below the commit."""
 
-    def _truncate(self, entry: LedgerEntry, request: LedgerPush) -> LedgerStatus:
+    def _truncate(self, entry: LedgerEntry, request: LedgerPush) -> LedgerStatus | None:
         self._log.committed_index = min(self._log.committed_index, entry.index - 1)
         return super()._truncate(entry, request)
 
@@ -83,7 +83,7 @@ CHANGED = ("a committed entry changed", "committed here", "acknowledged entries 
 PLANTED_LEDGERS = (
     PlantedLedger("vote twice", TwiceVotingMember, ("two leaders in term", *CHANGED)),
     PlantedLedger("no log check in a vote", BlindVotingMember, CHANGED),
-    PlantedLedger("commit by count of an old term", OldTermCountingMember, CHANGED, first_seed=30),
+    PlantedLedger("commit by count of an old term", OldTermCountingMember, CHANGED, first_seed=60),
     PlantedLedger("acknowledge before the flush", HastyMember, CHANGED),
     PlantedLedger("truncate below commit", CuttingMember, CHANGED),
     PlantedLedger("obey a late truncate", LateCuttingMember, CHANGED),

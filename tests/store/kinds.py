@@ -17,7 +17,7 @@ from mqtrail.store import (
     RealDisk,
 )
 from mqtrail.store.dledger import LedgerStore
-from mqtrail.store.sql import SqlStore
+from mqtrail.store.sql import NodeDatabase, SqlStore
 from tests.databases.servers import SERVERS, server
 
 CONFIG = CommitLogConfig(
@@ -104,6 +104,22 @@ def _sqlite(folder: Path) -> MessageStore:
     return SqlStore(RealDisk(folder), sqlite_url(folder), CONFIG)
 
 
+def _sqlite_nodes(folder: Path) -> MessageStore:
+    """A store on three files."""
+    nodes = [NodeDatabase(name, f"sqlite:///{folder / name}.db") for name in ("n1", "n2")]
+    return SqlStore(RealDisk(folder), sqlite_url(folder), CONFIG, nodes=nodes)
+
+
+def _nodes_on_server(name: str, folder: Path) -> MessageStore:
+    """Open three databases of a folder; the first call makes them."""
+    note = folder / "urls"
+    if not note.exists():
+        note.write_text("\n".join(server(name).new_database() for _ in range(3)))
+    home, *others = note.read_text().split()
+    nodes = [NodeDatabase(f"n{number}", url) for number, url in enumerate(others)]
+    return SqlStore(RealDisk(folder), home, CONFIG, nodes=nodes)
+
+
 def _on_server(name: str, folder: Path) -> MessageStore:
     """Open the database of a folder; the first call makes it."""
     note = folder / "url"
@@ -130,6 +146,8 @@ KINDS: dict[str, Callable[[Path], MessageStore]] = {
     "reopened": lambda folder: cast(MessageStore, ReopenedStore(folder, lambda store: store.close(), _commit_log)),
     "sqlite": _sqlite,
     "sqlite, killed": lambda folder: cast(MessageStore, ReopenedStore(folder, _crash, _sqlite)),
+    "sqlite, nodes": _sqlite_nodes,
+    "sqlite, nodes, killed": lambda folder: cast(MessageStore, ReopenedStore(folder, _crash, _sqlite_nodes)),
     "ledger": partial(_ledger, CONFIG),
     "ledger, smallest files": partial(_ledger, SMALLEST),
     "ledger, reopened": lambda folder: cast(
@@ -141,6 +159,6 @@ KINDS: dict[str, Callable[[Path], MessageStore]] = {
 ON_SERVERS: dict[str, Callable[[Path], MessageStore]] = {
     name + end: partial(make, name)
     for name in SERVERS
-    for end, make in (("", _on_server), (", killed", _killed_on_server))
+    for end, make in (("", _on_server), (", killed", _killed_on_server), (", nodes", _nodes_on_server))
 }
 """The same on database servers, for `make databases`."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from mqtrail.store import LogDiffers, MemoryDisk, MemoryFile, StoreError
+from mqtrail.store import LogDiffers, MemoryDisk, MemoryFile, StoreBroken, StoreError, StoreFull
 from mqtrail.store.dledger import LedgerLog
 from mqtrail.wire import LEDGER_HEAD_SIZE, LedgerEntry, encode_ledger_entry
 from tests.sim.ledger_group import record
@@ -93,6 +93,8 @@ def test_what_does_not_continue_the_log_is_refused_and_changes_nothing() -> None
         with pytest.raises(LogDiffers):
             ledger.append([good, replace(wrong, index=wrong.index + 1)])
     assert before == {path: bytes(file.data) for path, file in disk.files.items()}
+    with pytest.raises(LogDiffers, match="magic 2, expected 1"):
+        ledger.append([replace(good, magic=2)])
     with pytest.raises(LogDiffers, match="at most"):
         ledger.append([replace(good, body=bytes(SEGMENT_SIZE), position=SEGMENT_SIZE)])
     ledger.append([good])
@@ -254,6 +256,77 @@ def test_an_unflushed_tail_is_cut_off_too() -> None:
     assert (ledger.end_index, ledger.durable_index) == (3, 1)
     ledger.begin_flush()()
     assert ledger.durable_index == 3
+
+
+def test_a_tail_that_cannot_be_copied_leaves_no_file() -> None:
+    """Its part would pass for what was cut off; the log stays as it was, and a later try works."""
+    disk = HardDisk(random.Random(1))
+    ledger = opened(disk)
+    add(ledger, 4)
+    disk.rates.sync_error = 1.0
+    for _ in range(2):
+        with pytest.raises(OSError, match="fails to sync"):
+            ledger.truncate(1)
+    assert (ledger.end_index, disk.list("truncated"), ledger.fault) == (3, [], None)
+    disk.rates.sync_error = 0.0
+    assert ledger.truncate(1) is not None
+    assert (ledger.end_index, len(disk.list("truncated"))) == (1, 1)
+
+
+def test_a_failed_cut_ends_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of its bytes may be zero: nothing is appended or flushed before the next start, which wipes the rest."""
+    disk = MemoryDisk()
+    ledger = opened(disk)
+    add(ledger, 4)
+    ledger.begin_flush()()
+
+    def fail(position: int) -> int:
+        raise OSError(f"no zeros at {position}")
+
+    monkeypatch.setattr(ledger.data, "wipe", fail)
+    with pytest.raises(OSError, match="no zeros"):
+        ledger.truncate(1)
+    assert ledger.fault is not None
+    assert "could not be cut off" in ledger.fault
+    for attempt in (lambda: add(ledger, 1), ledger.begin_flush):
+        with pytest.raises(StoreBroken):
+            attempt()
+    assert opened(disk).end_index == 3
+
+
+def test_flushed_entries_are_not_remembered() -> None:
+    """Also if nobody asks what is durable, as under ASYNC_FLUSH."""
+    ledger = opened(MemoryDisk())
+    for _ in range(9):
+        add(ledger, 1)
+        ledger.begin_flush()()
+    for _ in range(9):
+        add(ledger, 1)
+        ledger.begin_checkpoint(-1)()
+    assert len(ledger._pending) <= 1
+    assert ledger.durable_index == 17
+
+
+def test_a_checkpoint_needs_its_index_and_can_do_without_its_note() -> None:
+    """A failed sync of the index is a fault; without space for the note everything is durable, and the log goes on."""
+    disk = HardDisk(random.Random(1))
+    ledger = opened(disk)
+    add(ledger, 3)
+    checkpoint = ledger.begin_checkpoint(-1)
+    disk.rates.full = 1.0
+    ledger.begin_flush()
+    with pytest.raises(StoreFull):
+        checkpoint()
+    disk.rates.full = 0.0
+    assert ledger.fault is None
+    add(ledger, 1)
+    ledger.begin_checkpoint(-1)()
+    add(ledger, 1)
+    checkpoint = ledger.begin_checkpoint(-1)
+    disk.rates.sync_error = 1.0
+    with pytest.raises(OSError, match="fails to sync"):
+        checkpoint()
+    assert ledger.fault is not None
 
 
 def test_a_log_begins_anew() -> None:

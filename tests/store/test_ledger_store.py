@@ -5,12 +5,27 @@ The contract that it shares with other stores: test_contract.py.
 """
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from mqtrail.store import CommitLogConfig, GetStatus, MemoryDisk, PendingRecord, StoreError
 from mqtrail.store.dledger import LedgerStore
-from mqtrail.wire import MessageIllegal, QueryNotFound, ServiceNotAvailable, SystemBusy, decode_record, tags_code
+from mqtrail.store.dledger.store import PUSHED_SIZE_MAX
+from mqtrail.wire import (
+    FRAME_SIZE_MAX,
+    LedgerEntry,
+    LedgerPush,
+    MessageIllegal,
+    QueryNotFound,
+    RecordError,
+    RemotingCommand,
+    ServiceNotAvailable,
+    SystemBusy,
+    decode_record,
+    encode_command,
+    tags_code,
+)
 
 from .test_contract import BORN_HOST, NOW_MS, bodies, record
 
@@ -147,6 +162,20 @@ def test_a_refused_append_takes_no_place() -> None:
     store.close()
 
 
+def test_an_entry_fits_a_request_to_a_member() -> None:
+    """It carries entries in base64: a larger record is refused, whatever the settings allow."""
+    config = replace(CONFIG, segment_size=1 << 26, message_size_max=1 << 25)
+    store = LedgerStore(MemoryDisk(), config, self_id="n0")
+    batch = store.begin_batch(*ORDERS)
+    with pytest.raises(MessageIllegal, match=f"{PUSHED_SIZE_MAX}"):
+        batch.add([record(bytes(PUSHED_SIZE_MAX))])
+    entry = LedgerEntry(1 << 60, 1 << 60, 1 << 60, bytes(PUSHED_SIZE_MAX))
+    push = LedgerPush(group="g" * 255, remote_id="n9999", local_id="n9999", leader_id="n9999", entries=(entry,))
+    command = RemotingCommand(push.request_code, body=push.encode())
+    assert len(encode_command(command)) <= FRAME_SIZE_MAX
+    store.close()
+
+
 def test_half_messages_and_first_entries_are_in_no_queue() -> None:
     """Prepared and rolled back records have a place in the log alone."""
     store = leader()
@@ -227,7 +256,16 @@ def test_a_member_far_behind_begins_anew() -> None:
     entry = ahead.ledger.entry(begin)
     assert begin > 0
     assert entry is not None
+    assert behind.is_current
     behind.ledger.restart_at(entry)
+    assert not behind.is_current
+    disk = behind._disk
+    files = disk.list("dledger-n1/data")
+    with pytest.raises(RecordError, match="no file with position 0"):
+        behind._log.scan(0, crc=False)
+    assert disk.list("dledger-n1/data") == files
+    behind.advance()
+    assert (behind.is_current, texts(behind)) == (True, [])
     copy(ahead, behind)
     commit(behind)
     assert behind.min_physical_offset == ahead.min_physical_offset > 0

@@ -256,18 +256,18 @@ def test_a_table_that_becomes_free_during_a_commit(tmp_path: Path, sql: sqlite3.
     with closing(opened(tmp_path)) as store:
         store.append([record()], NOW_MS)
         store.flush()
-        store._queues.free.clear()  # as if all tables were used
+        store._nodes.home.queues.free.clear()  # as if all tables were used
         store.append([record(b"new", topic="new")], NOW_MS)
         job = store.begin_flush()
-        choose = store._queues.allot
+        choose = store._nodes.home.queues.allot
 
         def and_free_one(connection: Connection, queues: Sequence[TableQueue]) -> Allotment:
             chosen = choose(connection, queues)
-            store._queues.free.append(4)  # as `write_queues` does in another thread, when its transaction has ended
+            store._nodes.home.queues.free.append(4)  # as `write_queues` does when its transaction has ended
             return chosen
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(store._queues, "allot", and_free_one)
+            patch.setattr(store._nodes.home.queues, "allot", and_free_one)
             job()
         store.append([record(b"next", topic="next")], NOW_MS)
         store.flush()
@@ -294,7 +294,7 @@ def test_records_of_a_deleted_topic_that_wait_for_their_first_table(tmp_path: Pa
 
 def test_what_waits_for_a_commit_is_bounded(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that is away does not fill the memory."""
-    monkeypatch.setattr("mqtrail.store.sql.writing.WAITING_SIZE_MAX", 1_000)
+    monkeypatch.setattr("mqtrail.store.sql.appending.WAITING_SIZE_MAX", 1_000)
     store.append([record(bytes(2_000))], NOW_MS)
     with pytest.raises(StoreFull, match="wait for a commit"):
         store.append([record()], NOW_MS)

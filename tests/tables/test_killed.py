@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,11 @@ def files(folder: Path) -> set[Path]:
     return set(folder.glob("*.parquet"))
 
 
+def is_further(folder: Path, known: set[Path], process: subprocess.Popen[bytes]) -> bool:
+    """Whether there are further files, or the process has ended."""
+    return bool(files(folder) - known) or process.poll() is not None
+
+
 def test_killed_in_a_merge_and_continued(broker: Embedded, tmp_path: Path) -> None:
     """kill -9 as soon as a merge has written a file: each change is in the table once, and none is lost."""
     expected = send(broker)
@@ -67,7 +73,7 @@ def test_killed_in_a_merge_and_continued(broker: Embedded, tmp_path: Path) -> No
         with (tmp_path / "log").open("wb") as log:
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
-            wait_until(lambda known=before, one=process: files(config.table) - known or one.poll() is not None)  # type: ignore[misc]
+            wait_until(partial(is_further, config.table, before, process))
             assert process.poll() is None, (tmp_path / "log").read_text()
         finally:
             process.kill()

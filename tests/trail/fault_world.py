@@ -474,7 +474,8 @@ class World:
                 self.minimums[queue] = self.chance.choice((0, len(log) // 2, len(log)))
                 for copy in log[: self.minimums[queue]]:
                     for group in self.groups:
-                        copy.msg.expired.add(group.name)
+                        if group.offsets.get(queue, 0) <= copy.offset:
+                            copy.msg.expired.add(group.name)
 
     # -- events
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tests.trail.filter_histories import FILTER_HISTORIES
+from tests.trail.forwarded_histories import FORWARDED_HISTORIES
+from tests.trail.namespace_histories import NAMESPACE_HISTORIES
 from tests.trail.order_histories import ORDER_HISTORIES
 from tests.trail.pop_histories import POP_HISTORIES
 from tests.trail.story import (
@@ -191,6 +193,11 @@ HISTORIES = (
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("CLIENTS_NOT_SAMPLED",)),
     History("samples are old").pub().stored().scanned().group(CLIENT, offset=7, time=120)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("STATE_STALE",)),
+    History("offsets of its broker are old, those of another one are not").pub().stored().scanned()
+    .group(CLIENT, offset=None).offset(7, -60).offset(7, 120)
+    .sampled("group_offsets", AS_OF - 1, group_name=GROUP, topic=TOPIC, broker_name="broker-b", queue_id=0,
+             consumer_offset=3)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("STATE_STALE",)),
     History("handed over, trace on its way").pub().stored().scanned().group(CLIENT, offset=7).offset(8)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_PENDING",)),
     History("the offset was moved back").pub().stored().scanned().group(CLIENT, offset=7).offset(8, 100)
@@ -336,6 +343,8 @@ HISTORIES = (
     *ORDER_HISTORIES,
     *VANISHED_HISTORIES,
     *WHOLE_HISTORIES,
+    *FORWARDED_HISTORIES,
+    *NAMESPACE_HISTORIES,
     # --- handed over, no end
     History("in flight").pub().stored().scanned().group(CLIENT, offset=7).before(AS_OF - 20, client_id=CLIENT,
                                                                                trace_client_id=CLIENT)

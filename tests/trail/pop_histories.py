@@ -21,6 +21,11 @@ def again(history: History, time: float = 12, times: int = 1, topic: str = V1) -
     return history.stored(time, "RETRY_POP", topic, times, **row)
 
 
+def other(history: History) -> History:
+    """An earlier message, which the group consumed."""
+    return history.pub(-1, msg=2).stored(-1, offset=3, msg=2).handled(-0.9, msg=2, request="R8")
+
+
 def on_retries(history: History, offset: int, topic: str = V1) -> History:
     """The group's offset in POP's retry topic, since long before the judgement."""
     return history.offset(0, -60, topic=topic).offset(offset, 300, topic=topic).offset(offset, topic=topic)
@@ -133,6 +138,12 @@ RECORDED_POPS = (
     .stored(499.9, "POP_CK", TIMER, 2, group_name=GROUP, real_topic="rmq_sys_REVIVE_LOG_c", retry_topic=TOPIC,
             origin_msg_id=offset_id(0), born_ms=at(499.9), due_ms=at(700), tags="ck")
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("END_NOT_TRACED",)),
+    *(popped_at(other(popped(f"POP, not acknowledged in time, and {what}")).offset(7, AS_OF - 0.5), 0.02, 60,
+                acked=acked).expect(msg=2, CG="CONSUMED")
+      .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("POP_NOT_ACKED",))
+      for what, acked in (("its offset is not past it", None), ("its offset was set back", 61))),
+    popped_at(other(popped("POP, not acknowledged in time, and removed")).unread("EXPIRED", 7, 9), 0.02, 50)
+    .expect(msg=2, CG="CONSUMED").expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("POP_NOT_ACKED",)),
     popped_at(History("POP, a group known by its pops alone").pub().stored().scanned(), 0.02, acked=0.05)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("POP_ACKED",)),
     popped_at(popped("POP, stored twice").stored(0.5, offset=8), 0.02, acked=0.05)
@@ -163,6 +174,10 @@ POP_HISTORIES = (
     on_retries(again(popped("POP, copies in another retry topic were removed").handled(success=False)), 0)
     .unread("EXPIRED", 0, 2, topic="%RETRY%CG").unread("EXPIRED", 0, 2, topic=V2)
     .expect(CG="RETRYING"),
+    on_retries(again(popped("POP, done, the copy waits: not acknowledged, or the tail of a batch").handled()), 0)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("ACK_NOT_KNOWN",)),
+    on_retries(again(popped("POP, done by our client, the copy waits").handled().result(0.03, "SUCCESS")), 0)
+    .expect(CG="CONSUMED"),
     popped("POP, failed, its copy is not made yet").handled(success=False)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("NEXT_ATTEMPT_NOT_SEEN",)),
     popped("POP, handed over").before(500, trace_client_id=CLIENT).offset(8, 520)

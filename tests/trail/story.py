@@ -5,6 +5,7 @@ Times are seconds after BASE_MS. Each history is a separate cluster, so that one
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -74,10 +75,13 @@ class History:
         reasons: tuple[str, ...] = (),
         msg: int = 1,
         group_reasons: tuple[str, ...] = (),
+        of: Mapping[str, str] | None = None,
         **groups: str,
     ) -> Self:
-        """Label message number `msg`. A reason that begins with '!' must not be there."""
-        self.expected[unique_id(msg)] = Expected(send, message, knowledge, reasons, group_reasons, groups)
+        """Label message number `msg`. A reason that begins with '!' must not be there. of: groups with other names than
+        Python's."""
+        codes = {**groups, **(of or {})}
+        self.expected[unique_id(msg)] = Expected(send, message, knowledge, reasons, group_reasons, codes)
         return self
 
     # --- trace records

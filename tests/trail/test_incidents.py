@@ -57,6 +57,8 @@ def test_cause_is_right(name: str) -> None:
     assert found[0].lift is None or found[0].lift >= 3
     assert found[0].inside_bad_count >= 5
     assert found[0].examples
+    for ids in (one.split(",") for each in found for one in (each.examples, each.good_examples)):
+        assert len(ids) == len(set(ids)), "a message that several groups consume is shown once"
 
 
 @pytest.mark.slow

@@ -169,6 +169,7 @@ def test_dead_letters_name_their_cause(judged: duckdb.DuckDBPyConnection) -> Non
         "dead, attempts exhausted": "ATTEMPTS_EXHAUSTED",
         "dead, ordered give-up": "ORDERED_GIVE_UP",
         "dead, put back, failed and dead again": "",
+        "namespace, dead": "",
     }
 
 

@@ -97,7 +97,16 @@ def of_deliveries(world: World, msg: Message, group: Group, handed: list[Deliver
     running = [one for one in handed if not one.outcome and one.client.alive]
     if running:
         return {"HUNG" if world.end_ms - running[-1].start_ms >= 45_000 else "IN_FLIGHT"}
-    gone = {"EXPIRED"} if group.name in msg.expired else {"SKIPPED"} if group.name in msg.skipped else {idle(group)}
+    in_retry = handed[-1].times > 0 and not group.ordered  # it waits in the retry topic, of which nothing expires
+    gone = (
+        {idle(group)}
+        if in_retry
+        else {"EXPIRED"}
+        if group.name in msg.expired
+        else {"SKIPPED"}
+        if group.name in msg.skipped
+        else {idle(group)}
+    )
     return gone | ({"RETRYING"} if any(one.outcome == "FAILED" for one in handed) else set())
 
 
@@ -111,7 +120,8 @@ def of_unread(world: World, msg: Message, group: Group) -> set[str]:
         return {"FILTERED"}
     doubt = set() if group.accepts(msg) else {"FILTERED", "WAITING", "NO_CONSUMER", "EXPIRED", "SKIPPED"}
     passed = all(group.offsets.get(copy.place, 0) > copy.offset for copy in msg.visible)
-    if any(copy.offset < world.minimum(copy.place) for copy in msg.visible):
+    was_moved = group.name in msg.skipped and passed and group.name not in msg.expired
+    if any(copy.offset < world.minimum(copy.place) for copy in msg.visible) and not was_moved:
         return {"EXPIRED"} | doubt
     return ({"SKIPPED"} if group.name in msg.skipped and passed else {idle(group)}) | doubt
 

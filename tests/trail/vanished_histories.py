@@ -1,4 +1,5 @@
-"""Labelled histories in which a client is no longer there: its last records may be lost with it, if it was killed."""
+"""Labelled histories in which a client is no longer there: its last records may be lost with it, if it was killed. And
+those of groups in which a client has no record at all: its trace may be off."""
 
 from __future__ import annotations
 
@@ -30,6 +31,21 @@ def failed(name: str, time: float = 0.02) -> History:
     return two(name).group(CLIENT).handled(time, success=False)
 
 
+def joined(
+    history: History, time: float = AS_OF - 1, client: str = LEFT, host: str = "10.0.0.3:7001", group: str = GROUP
+) -> History:
+    """Another client of the group is in a sample."""
+    row = {"group_name": group, "status": "OK", "client_id": client, "client_host": host, "ordered": "false"}
+    return history.sampled("clients", time, **row, language="JAVA", version=479)
+
+
+def silent(history: History, first: float = -60) -> History:
+    """Another client of the group is there to the end, and has no record."""
+    return joined(joined(history, first), AS_OF - 1)
+
+
+SILENT = ("CLIENT_NOT_TRACED",)
+TRACED = ("!CLIENT_NOT_TRACED",)
 GONE = ("CLIENT_VANISHED",)
 COMPLETE = ("!CLIENT_VANISHED",)
 
@@ -149,6 +165,41 @@ VANISHED_HISTORIES = (
               .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRUNCATED", *GONE))),
     known_two(two("lost, no client since, one had left before").group(offset=7).vanished(-30, -25)
               .unread("TRUNCATED", 7, 9).expect(CG="LOST", group_reasons=("TRUNCATED", *COMPLETE))),
+    # --- groups of which one client has no record: it may have been handed the message
+    known_two(silent(two("waiting, a client of the group has no record").group(CLIENT, offset=7))
+              .expect(knowledge="INCOMPLETE", CG="WAITING", group_reasons=SILENT)),
+    known_two(silent(two("waiting, a client without a record came since").group(CLIENT, offset=7), 300)
+              .expect(knowledge="INCOMPLETE", CG="WAITING", group_reasons=SILENT)),
+    known_two(silent(two("waiting, each client of the group has a record").group(CLIENT, offset=7))
+              .pub(-2, msg=3).stored(-2, offset=2, msg=3).handled(-1.9, msg=3, request="R9", trace_client_id=LEFT)
+              .expect(CG="WAITING", group_reasons=TRACED).expect(msg=3, CG="CONSUMED")),
+    known_two(silent(two("waiting, another client of the group's host has a record").group(CLIENT, offset=7))
+              .pub(-2, msg=3).stored(-2, offset=2, msg=3)
+              .handled(-1.9, msg=3, request="R9", trace_born_host="10.0.0.3:9")
+              .expect(CG="WAITING", group_reasons=TRACED).expect(msg=3, CG="CONSUMED")),
+    silent(two("waiting, a client has records of another group only").group(CLIENT, offset=7))
+    .pub(-2, msg=3).stored(-2, offset=2, msg=3).handled(-1.9, msg=3, request="R9", trace_client_id=LEFT, group="CG2")
+    .expect(knowledge="INCOMPLETE", CG="WAITING", CG2="UNKNOWN", group_reasons=SILENT)
+    .expect(msg=2, knowledge="INCOMPLETE", CG="CONSUMED", CG2="UNKNOWN")
+    .expect(msg=3, knowledge="INCOMPLETE", CG="UNKNOWN", CG2="CONSUMED"),
+    known_two(silent(failed("retrying, a client of the group has no record").retry_copy(100, 1)
+                     .offset(1, topic="%RETRY%CG"))
+              .expect(knowledge="INCOMPLETE", CG="RETRYING", group_reasons=SILENT)),
+    known_two(silent(failed("retrying, a client has no record, the copy waits").retry_copy(1, 1, waits=True,
+                                                                                          due=AS_OF + 10))
+              .expect(CG="RETRYING", group_reasons=TRACED)),
+    known_two(silent(handed("hung, another client of the group has no record"))
+              .expect(CG="HUNG", group_reasons=TRACED)),
+    known_two(silent(two("consumed, another client of the group has no record").group(CLIENT).handled())
+              .expect(CG="CONSUMED", group_reasons=TRACED)),
+    known_two(silent(two("passed without a record, a client of the group has none").group(CLIENT))
+              .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("PASSED_UNTRACED", *SILENT))),
+    known_two(silent(two("expired, passed by a client without a record").group(CLIENT, offset=9))
+              .unread("EXPIRED", 7, 9, live=1)
+              .expect(knowledge="INCOMPLETE", CG="EXPIRED", group_reasons=("REMOVED_UNREAD", *SILENT))),
+    known_two(silent(two("lost, passed by a client without a record").group(CLIENT, offset=9))
+              .unread("TRUNCATED", 7, 9, live=1)
+              .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRUNCATED", *SILENT))),
     # --- what explains a missing record
     known_two(two("passed without a record, a client left").group(CLIENT).vanished(30, 35)
               .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("PASSED_UNTRACED", *GONE))),

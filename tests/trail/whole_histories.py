@@ -57,9 +57,9 @@ def broadcast(name: str, *clients: str, offered: float = 0.0) -> History:
     return history
 
 
-def there(history: History, client: str, time: float, host: str = OTHER_HOST) -> History:
+def there(history: History, client: str, time: float, host: str = OTHER_HOST, group: str = GROUP) -> History:
     """A client is in a sample."""
-    row = {"group_name": GROUP, "status": "OK", "client_id": client, "client_host": host, "language": "JAVA"}
+    row = {"group_name": group, "status": "OK", "client_id": client, "client_host": host, "language": "JAVA"}
     return history.sampled("clients", time, **row, version=479, ordered="false")
 
 
@@ -129,8 +129,39 @@ WHOLE_HISTORIES = (
     .offset(8, 30, "CG2").pub(40, msg=2).stored(40.004, offset=8, msg=2).offset(9).handled(40.1, request="R8", msg=2)
     .handled(40.1, request="R9", msg=2, group="CG2").offset(9, group="CG2")
     .expect(CG="CONSUMED").expect(msg=2, CG="CONSUMED", CG2="CONSUMED"),
+    *(lose(plain(f"a group that came later, behind the message, traces, and {what}").group(
+        CLIENT, group="CG2", known=30, offset=None).offset(8, 30, "CG2").pub(40, msg=2).stored(40.004, offset=8, msg=2)
+      .offset(9).handled(40.1, request="R8", msg=2).handled(40.1, request="R9", msg=2, group="CG2")
+      .offset(9, group="CG2")).expect(knowledge="INCOMPLETE", CG="CONSUMED", CG2="UNKNOWN",
+                                      group_reasons=("GROUP_SEEN_LATER",)).expect(msg=2, CG="CONSUMED", CG2="CONSUMED")
+      for what, lose in (
+          ("a range of the trace of that time is gone", lambda history: history.gap(25, 28)),
+          ("one of its clients lost records then", lambda history: there(there(
+              history.numbered(25, 1, OTHER).numbered(28, 3, OTHER), OTHER, 30, group="CG2"), OTHER, AS_OF - 1,
+              group="CG2")),
+      )),
     plain("a group that came just now, behind the message").group(CLIENT, group="CG2", known=AS_OF - 20, offset=None)
     .offset(8, AS_OF - 20, "CG2").offset(8, AS_OF - 1, "CG2").expect(CG="CONSUMED"),
+    unread("not read, a group that is not traced came later", 0, 1).group(CLIENT, group="CG2", known=40, offset=None)
+    .offset(8, 40, "CG2").offset(8, group="CG2")
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED", CG2="UNKNOWN", group_reasons=("GROUP_SEEN_LATER",)),
+    # --- ordered groups at clients whose clocks differ
+    History("ordered, failed at one client, done by another one whose clock is behind").pub().stored().scanned()
+    .group(CLIENT, OTHER).says("true").handled(4, success=False, trace_client_id=CLIENT)
+    .handled(5, success=False, request="R2", times=1, trace_client_id=CLIENT)
+    .handled(2, success=False, request="R3", trace_client_id=OTHER)
+    .handled(3, request="R4", times=1, trace_client_id=OTHER)
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED,CONSUMED_AFTER_RETRY", group_reasons=("CLOCKS_NOT_COMPARED",)),
+    History("ordered, done by one client, and failed at another one long after").pub().stored().scanned()
+    .group(CLIENT, OTHER).says("true").handled(success=False, trace_client_id=CLIENT)
+    .handled(1.1, request="R2", times=1, trace_client_id=CLIENT)
+    .handled(50, success=False, request="R3", trace_client_id=OTHER)
+    .handled(51, success=False, request="R4", times=1, trace_client_id=OTHER)
+    .expect(CG="CONSUMED,CONSUMED_AFTER_RETRY,DUPLICATE_DELIVERY"),
+    # --- one sample after the fact
+    later(History("ordered, failed, the offset passed before the only sample").pub().stored().scanned()
+          .group(CLIENT, offset=None, time=AS_OF - 2).says("true").handled(success=False, trace_client_id=CLIENT))
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_PENDING",)).expect(msg=2, CG="CONSUMED"),
     # --- sends without a record
     History("stored twice, one send is traced").pub(trace_client_id="10.0.0.1@5#1").tried(0, 1, "OK", True).stored()
     .stored(3.004, offset=8, born_ms=at(3)).scanned().group(CLIENT, offset=9).handled().handled(3.1, request="R2")
@@ -152,6 +183,9 @@ WHOLE_HISTORIES = (
     .group("10.0.0.4@1#1", offset=7).before(80, trace_client_id=OTHER, stored=20)
     .before(40, "R2", trace_client_id="10.0.0.4@1#1", stored=AS_OF - 60)
     .expect(knowledge="INCOMPLETE", CG="HUNG,DUPLICATE_DELIVERY", group_reasons=("END_NOT_TRACED",)),
+    # --- light queues
+    History("consumed, and put into light queues").pub().stored(kind="NORMAL_LMQ").scanned().group(CLIENT).handled()
+    .expect(knowledge="INCOMPLETE", reasons=("GROUPS_NOT_KNOWN",), CG="CONSUMED"),
     # --- clients of broadcasting groups
     broadcast("broadcasting, one client has no record", CLIENT, OTHER).handled()
     .expect(knowledge="INCOMPLETE", reasons=("BROADCAST_NOT_TRACED",), CG="CONSUMED"),

@@ -3,7 +3,7 @@
 import pytest
 
 from mqtrail.wire import InvalidParameter
-from mqtrail.wire.addresses import address_matcher, block_matcher
+from mqtrail.wire.addresses import address_matcher, block_matcher, parse_peers
 
 HOLDS = [
     ("*", "10.0.0.1"),
@@ -84,3 +84,11 @@ def test_wrong_block_is_refused(block: str) -> None:
     """All other sources are rejected."""
     with pytest.raises(InvalidParameter, match="source ip is invalid"):
         block_matcher(block)
+
+
+def test_members_of_a_group() -> None:
+    """Ids with their addresses; a malformed list is refused."""
+    assert parse_peers("n0-h:1; n1-[::1]:2;") == {"n0": "h:1", "n1": "[::1]:2"}
+    for text in ("n0", "n0-h", "n0-h:x", "n0-h:1;n0-h:2"):
+        with pytest.raises(InvalidParameter, match="expected <id>-<host>:<port>"):
+            parse_peers(text)

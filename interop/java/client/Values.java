@@ -58,8 +58,8 @@ final class Values {
     }
 
     /**
-     * What every kind of client has: {instance, namespace, namespaceV2}. Its own time for a route and the like is too
-     * short for servers on a busy machine.
+     * What every kind of client has: {instance, namespace, namespaceV2, pollMs: between two looks at routes}. Its own
+     * time for a route and the like is too short for servers on a busy machine.
      */
     static void place(ClientConfig client, JSONObject command) throws Exception {
         client.setMqClientApiTimeout(API_TIMEOUT_MS);
@@ -68,6 +68,9 @@ final class Values {
         }
         if (command.containsKey("namespace")) {
             client.setNamespace(command.getString("namespace"));
+        }
+        if (command.containsKey("pollMs")) {
+            client.setPollNameServerInterval(command.getIntValue("pollMs"));
         }
         if (command.containsKey("namespaceV2")) {
             Late.call(client, "setNamespaceV2", command.getString("namespaceV2"));

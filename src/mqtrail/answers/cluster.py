@@ -161,10 +161,13 @@ class ClientQueue:
 
 @dataclass(frozen=True, slots=True)
 class ClientTopic:
-    """How a consumer processes a topic: its handler's ms, messages per second, failures of the last hour."""
+    """How a consumer processes a topic: its handler's ms, messages per second, failures of the last hour.
+
+    handler_ms: None: unknown, since it processed nothing in the last minute.
+    """
 
     topic: str
-    handler_ms: float
+    handler_ms: float | None
     done_per_s: float
     failed_per_s: float
     failed_count: int
@@ -347,17 +350,17 @@ class ClusterAnswers:
 
         Each broker that it is connected to is asked, until one has its answer. MQError: none has.
         """
+        addresses = self._admin.targets()
         gathered = self._admin.group_connections(group)
         names = [
             name
             for name, known in gathered.found.items()
-            if client_id in {one.client_id for one in known.connection_set}
+            if name in addresses and client_id in {one.client_id for one in known.connection_set}
         ]
         omissions = [f"members at broker {name}: {error}" for name, error in gathered.failures.items()]
         if not names:
             unknown = f"; not known: {'; '.join(omissions)}" if omissions else ""
             raise UnknownMember(f"found no member {client_id!r} of group {group!r} online{unknown}")
-        addresses = self._admin.targets()
         for name in names:
             try:
                 found = self._admin.running_info(group, client_id, addresses[name], jstack=has_stack)
@@ -451,7 +454,13 @@ def _client(scope: Scope, group: str, client_id: str, broker: str, found: Consum
         for queue, one in sorted(found.mq_table.items(), key=lambda each: each[0])
     )
     topics = (
-        ClientTopic(topic, one.consume_rt, one.consume_ok_tps, one.consume_failed_tps, one.consume_failed_msgs)
+        ClientTopic(
+            topic,
+            one.consume_rt if one.consume_rt or one.consume_ok_tps or one.consume_failed_tps else None,
+            one.consume_ok_tps,
+            one.consume_failed_tps,
+            one.consume_failed_msgs,
+        )
         for topic, one in sorted(found.status_table.items())
     )
     return ClientAnswer(

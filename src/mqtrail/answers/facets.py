@@ -1,7 +1,7 @@
 """Counts of the messages that match a search by the values of their fields, and names to complete a search with.
 
 A count is what a search with the value's term added finds, if all matches were counted. Of more than COUNTED_MAX only
-the latest are counted, and the answer says so.
+the latest are counted, and the answer states it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,15 @@ _COLUMNS: Final = (
 
 def facets(view: LakeView, wanted: SearchConditions, now_ms: int, values_max: int) -> FacetsAnswer:
     """Return for each of FACETS that the search does not have its most frequent values. values_max: to VALUES_MAX."""
-    matched, first_ms = _counted_range(view, wanted)
-    if first_ms is not None:
-        view.define_views(first_ms, wanted.end_ms)  # fewer files
-    counted = _define_counted(view, wanted if first_ms is None else replace(wanted, first_ms=first_ms))
+    asked_ms = wanted.first_ms
+    view.define_views(asked_ms, wanted.end_ms)
+    matched = counted = _define_counted(view, wanted, COUNTED_MAX + 1)
+    if matched > COUNTED_MAX:
+        matched, first_ms = _counted_range(view, wanted)
+        if first_ms is not None:
+            view.define_views(first_ms, wanted.end_ms)  # fewer files
+            wanted = replace(wanted, first_ms=first_ms)
+        counted = _define_counted(view, wanted, COUNTED_MAX)
     found = _facets_of(view, wanted, min(values_max, VALUES_MAX))
     extra = [
         f"{one.field}: {one.value_count - len(one.values)} of {one.value_count} values are left out, the rarest"
@@ -44,13 +49,12 @@ def facets(view: LakeView, wanted: SearchConditions, now_ms: int, values_max: in
     ]
     if matched > counted:
         extra.insert(0, f"the latest {counted} of {matched} matching messages are counted: narrow the search for all")
-    scope = view.scope(now_ms, extra, first_ms=wanted.first_ms, end_ms=wanted.end_ms)
+    scope = view.scope(now_ms, extra, first_ms=asked_ms, end_ms=wanted.end_ms)
     return FacetsAnswer(scope, matched, counted, tuple(found))
 
 
 def _counted_range(view: LakeView, wanted: SearchConditions) -> tuple[int, int | None]:
     """Return the number of matches, and since when those to count were published; None: all are counted."""
-    view.define_views(wanted.first_ms, wanted.end_ms)
     where, values = condition(wanted)
     [row] = fetch(
         view.connection,
@@ -66,17 +70,13 @@ def _counted_range(view: LakeView, wanted: SearchConditions) -> tuple[int, int |
     return matched, None if matched <= COUNTED_MAX or since is None else since * 1000
 
 
-def _define_counted(view: LakeView, wanted: SearchConditions) -> int:
-    """Define the tables `counted`, of the messages to count, and `counted_groups`; return their number."""
+def _define_counted(view: LakeView, wanted: SearchConditions, most: int) -> int:
+    """Define the table `counted`, of the messages to count, at most so many; return their number."""
     where, values = condition(wanted)
     view.connection.execute(
         f"CREATE OR REPLACE TEMP TABLE counted AS SELECT {_COLUMNS} FROM trajectories AS t WHERE {where} "
-        f"LIMIT {COUNTED_MAX}",  # of more in one second any
+        f"LIMIT {most}",  # of more in one second any
         values,
-    )
-    view.connection.execute(
-        "CREATE OR REPLACE TEMP TABLE counted_groups AS SELECT v.cluster, v.msg_id, v.group_name, v.codes, v.reasons "
-        "FROM verdicts AS v SEMI JOIN counted USING (cluster, msg_id)"
     )
     [row] = fetch(view.connection, "SELECT count(*) AS n FROM counted")
     return int(row["n"])
@@ -84,6 +84,10 @@ def _define_counted(view: LakeView, wanted: SearchConditions) -> int:
 
 def _facets_of(view: LakeView, wanted: SearchConditions, values_max: int) -> list[Facet]:
     """Return the facets that a search does not have yet, of the messages in `counted`."""
+    view.connection.execute(
+        "CREATE OR REPLACE TEMP TABLE counted_groups AS SELECT v.cluster, v.msg_id, v.group_name, v.codes, v.reasons "
+        "FROM verdicts AS v SEMI JOIN counted USING (cluster, msg_id)"
+    )
     names = [name for name in FACETS if not getattr(wanted, FIELDS[name].attribute)]
     return [_facet(view, name, wanted, values_max) for name in names]
 
@@ -132,7 +136,7 @@ def search_names(view: LakeView, now_ms: int, topic: str) -> SearchNames:
         scope, found = answer.scope, list(answer.facets)
     else:
         view.lookup.define_views(cluster=view.cluster, hours=_latest_hours(view))
-        read = _define_counted(view, wanted)
+        read = _define_counted(view, wanted, COUNTED_MAX)
         extra = [f"tags, reasons and producer groups are those of {read} messages of the latest hours"]
         scope = view.scope(now_ms, extra, first_ms=first_ms, end_ms=end_ms)
         found = _facets_of(view, wanted, VALUES_MAX)

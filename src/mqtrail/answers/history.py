@@ -8,9 +8,17 @@ from mqtrail import trail
 from mqtrail.lake import fetch
 
 from .lakeview import LakeView
-from .model import LatencySegment
-from .search import between, percentiles_sql
-from .summaries import LatencyHistory, LatencySpan, SpanCount, VerdictHistory
+from .model import LatencyRow, LatencySegment
+from .search import between, latency_rows, percentiles_sql
+from .summaries import (
+    LatencyChange,
+    LatencyComparison,
+    LatencyHistory,
+    LatencySpan,
+    SpanCount,
+    TimeSpan,
+    VerdictHistory,
+)
 from .views import PUBLISHED_MS
 
 STEPS_MS: Final = tuple(
@@ -74,6 +82,45 @@ def latency_history(
         for row in rows
     )
     return LatencyHistory(view.scope(now_ms), segment, step_ms, spans)
+
+
+def latency_comparison(
+    view: LakeView, now_ms: int, before: TimeSpan, after: TimeSpan, segment: LatencySegment | None
+) -> LatencyComparison:
+    """Return the latency of two spans side by side. segment: only this one; None: all, so that the split is seen."""
+    view.define_views()
+    found = [
+        {
+            (one.cluster, one.topic, one.group_name, one.segment): one
+            for one in latency_rows(view.connection, span.first_ms, span.end_ms)
+            if segment in (None, one.segment)
+        }
+        for span in (before, after)
+    ]
+    places = {str(name): number for number, name in enumerate(LatencySegment)}
+    keys = sorted({*found[0], *found[1]}, key=lambda key: (*key[:3], places.get(key[3], len(places))))
+    changes = tuple(_change(key, found[0].get(key), found[1].get(key)) for key in keys)
+    scope = view.scope(now_ms, first_ms=after.first_ms, end_ms=after.end_ms)
+    return LatencyComparison(scope, before, after, changes)
+
+
+def _change(key: tuple[str, str, str, str], before: LatencyRow | None, after: LatencyRow | None) -> LatencyChange:
+    cluster, topic, group, segment = key
+    changed: tuple[float | None, float | None, float | None] = (None, None, None)
+    if before is not None and after is not None:
+        changed = (after.p50_ms - before.p50_ms, after.p99_ms - before.p99_ms, after.max_ms - before.max_ms)
+    p50_ms, p99_ms, max_ms = changed
+    return LatencyChange(
+        cluster=cluster,
+        topic=topic,
+        group_name=group,
+        segment=segment,
+        before=before,
+        after=after,
+        p50_change_ms=p50_ms,
+        p99_change_ms=p99_ms,
+        max_change_ms=max_ms,
+    )
 
 
 def step_of(range_ms: int, spans_max: int = SPANS_MAX) -> int:

@@ -209,6 +209,10 @@ class LakeView:
         """Return SQL of the rows of `samples`."""
         return self._relation(trail.SAMPLES.name)
 
+    def rejected(self) -> str:
+        """Return SQL of the rows of `trace_rejects`."""
+        return self._relation(trail.TRACE_REJECTS.name)
+
     @property
     def scope_clusters(self) -> tuple[str, ...]:
         """The clusters that answers are about."""

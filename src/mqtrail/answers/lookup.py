@@ -18,11 +18,12 @@ from . import dead_letters as dying
 from . import facets as counting
 from . import incidents, proving, queries
 from . import neighbours as near
+from . import rejects as refused
 from . import search as searching
 from .clocks import host_clocks, with_clocks
 from .coverage import with_coverage
 from .freshness import freshness
-from .history import latency_history, verdict_history
+from .history import latency_comparison, latency_history, verdict_history
 from .lag_sql import OVER_MS
 from .lake_lag import lake_lag
 from .lakeview import LakeView, UnknownCluster, read_trajectories
@@ -46,11 +47,14 @@ from .summaries import (
     FacetsAnswer,
     FreshnessAnswer,
     IncidentsAnswer,
+    LatencyComparison,
     LatencyHistory,
     NeighboursAnswer,
     ProofAnswer,
+    RejectsAnswer,
     SearchNames,
     ShownIncident,
+    TimeSpan,
     VerdictHistory,
 )
 
@@ -143,11 +147,14 @@ class Answers:
         """Search the causes of bad messages in [first_ms, end_ms), by default in the last day of the lake. LakeError.
 
         What the search finds with default settings is kept in the lake's table; if a pipeline writes the lake, after
-        its next cycle. is_kept=False: the search writes nothing.
+        its next cycle. is_kept=False: it writes nothing, and is shared with others.
         """
         wanted = settings or IncidentSettings()
+        question = None if is_kept else ("incidents", first_ms, end_ms, wanted)
         with self._lent() as view:
-            answer, found = view.read(lambda read: incidents.search_incidents(read, now_ms, first_ms, end_ms, wanted))
+            answer, found = self._answer(
+                view, lambda read: incidents.search_incidents(read, now_ms, first_ms, end_ms, wanted), question
+            )
             if not is_kept or answer.first_ms is None or answer.end_ms is None or wanted != IncidentSettings():
                 return answer
             if answer.scope.is_damaged:
@@ -185,6 +192,12 @@ class Answers:
         question = ("latency", segment, first_ms, end_ms)
         return self._ask(lambda view: latency_history(view, segment, now_ms, first_ms, end_ms), question)
 
+    def compare_latency(
+        self, before: TimeSpan, after: TimeSpan, now_ms: int, segment: LatencySegment | None = None
+    ) -> LatencyComparison:
+        """Return the latency of two spans of whole minutes side by side. segment: None: every one. LakeError."""
+        return self._ask(lambda view: latency_comparison(view, now_ms, before, after, segment))
+
     def clocks(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> ClocksAnswer:
         """Return how far the clocks of hosts differ from those of brokers in [first_ms, end_ms). LakeError."""
         return self._ask(lambda view: host_clocks(view, now_ms, first_ms, end_ms))
@@ -205,6 +218,10 @@ class Answers:
                 raise UnknownCluster(found)
             lag = view.read(lambda read: lake_lag(read, names[0], now_ms, group, over_ms, oldest_count))
             return replace(lag, problems=(*lag.problems, *view.damage_shown()))
+
+    def rejects(self, now_ms: int, limit: int = 50, skip: int = 0) -> RejectsAnswer:
+        """Return trace records that did not decode, the latest first: `limit` after the first `skip`. LakeError."""
+        return self._ask(lambda view: refused.rejects(view, now_ms, limit, skip))
 
     def dead_letters(self, wanted: DeadLetterConditions, now_ms: int) -> DeadLettersAnswer:
         """Return the dead letters that match, with the error of each attempt. LakeError."""
@@ -230,9 +247,12 @@ class Answers:
     def _ask(self, ask: Callable[[LakeView], T], question: Hashable = None) -> T:
         """Return ask(view). question: what is asked, if the answer may be shared with others. LakeError."""
         with self._lent() as view:
-            if self._opened is None or question is None:
-                return view.read(ask)
-            return self._opened.shared((self._cluster, question), view, ask)
+            return self._answer(view, ask, question)
+
+    def _answer(self, view: LakeView, ask: Callable[[LakeView], T], question: Hashable) -> T:
+        if self._opened is None or question is None:
+            return view.read(ask)
+        return self._opened.shared((self._cluster, question), view, ask)
 
     @contextmanager
     def _lent(self) -> Iterator[LakeView]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from mqtrail.client import SyncAdmin
 from mqtrail.wire import MQError
-
-SERVER_SIDE_RESET: Final = "useServerSideResetOffset"
 
 
 class UnknownBroker(MQError):
@@ -30,8 +27,4 @@ def masters_of(admin: SyncAdmin, broker: str | None = None) -> dict[str, str]:
 def resetting(admin: SyncAdmin, brokers: Iterable[str]) -> frozenset[str]:
     """Return those of the brokers that reset offsets themselves (5.x), also while members are online. MQError."""
     masters = admin.masters()
-    return frozenset(
-        name
-        for name in brokers
-        if name in masters and admin.broker_config(masters[name]).get(SERVER_SIDE_RESET, "").lower() == "true"
-    )
+    return frozenset(name for name in brokers if name in masters and admin.resets_offsets(masters[name]))

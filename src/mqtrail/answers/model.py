@@ -354,11 +354,26 @@ def moment_text(at_ms: int | None, form: str, *, cut: int = 0, zone: tzinfo = UT
     return text[: len(text) - cut]
 
 
+def change_text(before_ms: float | None, after_ms: float | None) -> str:
+    """Return two durations and their difference, such as `12 ms → 30 ms (+18 ms)`; '?' for one that is not known."""
+    words = f"{duration_text(before_ms)} → {duration_text(after_ms)}"
+    if before_ms is None or after_ms is None:
+        return words
+    change_ms = after_ms - before_ms
+    sign = "+" if change_ms > 0 else "-" if change_ms < 0 else "±"
+    return f"{words} ({sign}{duration_text(abs(change_ms))})"
+
+
 def duration_text(ms: float | None) -> str:
     """Return a duration in ms, s, min or h, '?' if unknown."""
     if ms is None:
         return "?"
     for limit, unit, size in ((1_000, "ms", 1), (120_000, "s", 1_000), (7_200_000, "min", 60_000)):
         if abs(ms) < limit:
-            return f"{ms / size:.3g} {unit}" if size > 1 else f"{ms:.0f} ms"
-    return f"{ms / 3_600_000:.3g} h"
+            return f"{number_text(ms / size)} {unit}" if size > 1 else f"{ms:.0f} ms"
+    return f"{number_text(ms / 3_600_000)} h"
+
+
+def number_text(number: float) -> str:
+    """Return a number with three digits, or all that it has before the point: `1.23`, `45,678`."""
+    return f"{number:.3g}" if abs(number) < 999.5 else f"{number:,.0f}"

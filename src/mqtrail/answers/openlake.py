@@ -25,7 +25,8 @@ from mqtrail.lake import TABLES, Lake, LakeError, LakePath, LookUp, connect
 
 from .lakeview import LakeView
 
-MEMORY_LIMIT: Final = "1GB"  # of all questions together; DuckDB spills what is larger to the folder for temporary files
+MEMORY_MB: Final = 1_000  # of all questions together; DuckDB spills what is larger to the folder for temporary files
+MEMORY_MB_LEAST: Final = 250  # of one of several lakes
 SPILL_LIMIT: Final = "10GB"
 IDLE_MAX: Final = 4  # opened lakes that wait for a question: as many as questions run at once
 SHARED_S: Final = 5.0  # an answer about many messages is given again for so long, though the lake has newer commits
@@ -55,9 +56,10 @@ class _Shared:
 class OpenLake:
     """Views of one lake, for questions in several threads. Close it at the end."""
 
-    def __init__(self, path: LakePath) -> None:
-        """path: nothing is read yet."""
+    def __init__(self, path: LakePath, lake_count: int = 1) -> None:
+        """path: nothing is read yet. lake_count: of lakes that share the memory."""
         self.path = path
+        self._memory_mb = max(MEMORY_MB_LEAST, MEMORY_MB // lake_count)
         self._lock = threading.Lock()
         self._idle: list[tuple[Lake, _Identity]] = []
         self._duck: duckdb.DuckDBPyConnection | None = None
@@ -122,7 +124,7 @@ class OpenLake:
             if self._duck is None:
                 spill = tempfile.mkdtemp(prefix="mqtrail-answers-")
                 self._remove_spill = weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
-                self._duck = connect(memory_limit=MEMORY_LIMIT)
+                self._duck = connect(memory_limit=f"{self._memory_mb}MB")
                 self._duck.execute("SET temp_directory = ?", [spill])
                 self._duck.execute("SET max_temp_directory_size = ?", [SPILL_LIMIT])
                 for setting in _FREES_AT_ONCE:

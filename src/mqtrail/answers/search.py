@@ -183,7 +183,7 @@ def report(view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None
         message_count=sum(instants.values()),
         judged_with=view.judged_with(instants),
         codes=_codes(duck),
-        latency=_latency(duck, first_ms, end_ms),
+        latency=latency_rows(duck, first_ms, end_ms),
         lag=_lag(duck),
         worst=tuple(worst),
         rejects=view.rejects,
@@ -297,8 +297,8 @@ FROM (SELECT {by}, at_ms, {top} AS upper,
 GROUP BY {by}, at_ms"""
 
 
-def _latency(duck: duckdb.DuckDBPyConnection, first_ms: int | None, end_ms: int | None) -> tuple[LatencyRow, ...]:
-    """Return percentiles of every segment, topic and group."""
+def latency_rows(duck: duckdb.DuckDBPyConnection, first_ms: int | None, end_ms: int | None) -> tuple[LatencyRow, ...]:
+    """Return percentiles of every segment, topic and group, of what began in the minutes of [first_ms, end_ms)."""
     text = percentiles_sql("cluster, topic, group_name, segment", "minute_ms >= ? AND minute_ms < ?")
     rows = fetch(duck, text, [(first_ms or 0) // 60_000 * 60_000, end_ms or 1 << 62])
     places = {name: number for number, name in enumerate(LatencySegment)}

@@ -27,7 +27,9 @@ class NoSource(MQError):
 class KeptLake:
     """Opens a lake at the first question, and keeps it open. Thread safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, lake_count: int = 1) -> None:
+        """lake_count: of lakes that share the memory of this process for questions."""
+        self._lake_count = lake_count
         self._lock = threading.Lock()
         self._opened: OpenLake | None = None
 
@@ -37,7 +39,7 @@ class KeptLake:
             if self._opened is None:
                 from .openlake import OpenLake
 
-                self._opened = OpenLake(path)
+                self._opened = OpenLake(path, self._lake_count)
             return self._opened
 
     def close(self) -> None:
@@ -49,7 +51,10 @@ class KeptLake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """lake: None without one. namesrv: '' without a cluster. live: asks the cluster; None without one."""
+    """lake: None without one. namesrv: '' without a cluster. live: asks the cluster; None without one.
+
+    name: of the cluster in a console with several, '' in one without.
+    """
 
     lake: LakePath | None
     namesrv: str
@@ -58,6 +63,7 @@ class Sources:
     instance: InstanceConfig
     trace_topic: str = TRACE_TOPIC
     kept: KeptLake = field(default_factory=KeptLake, repr=False, compare=False)
+    name: str = ""
 
     @classmethod
     def open(
@@ -67,11 +73,21 @@ class Sources:
         *,
         settings: Settings | None = None,
         instance: InstanceConfig | None = None,
+        lake_count: int = 1,
+        name: str = "",
     ) -> Sources:
-        """Return the sources; nothing is read or connected yet."""
+        """Return the sources; nothing is read or connected yet. lake_count: of lakes that share the memory."""
         chosen = instance or InstanceConfig()
         live = ClusterAnswers(namesrv, chosen) if namesrv else None
-        return cls(lake=lake, namesrv=namesrv, live=live, settings=settings or Settings(), instance=chosen)
+        return cls(
+            lake=lake,
+            namesrv=namesrv,
+            live=live,
+            settings=settings or Settings(),
+            instance=chosen,
+            kept=KeptLake(lake_count),
+            name=name,
+        )
 
     def answers(self, cluster: str = "") -> Answers:
         """Return look-ups in all sources. cluster: only this one of the lake. The first call imports DuckDB."""
@@ -94,14 +110,19 @@ class Sources:
     def of_lake(self, cluster: str = "") -> Answers:
         """Return look-ups in the lake. NoSource: there is none."""
         if self.lake is None:
-            raise NoSource("found no lake: start this program with --lake DIR")
+            raise NoSource(f"found no lake: {self._remedy('lake', '--lake DIR')}")
         return self.answers(cluster)
 
     def of_cluster(self) -> ClusterAnswers:
         """Return questions to the cluster. NoSource: there is none."""
         if self.live is None:
-            raise NoSource("found no cluster: start this program with --namesrv HOST:PORT")
+            raise NoSource(f"found no cluster: {self._remedy('namesrv', '--namesrv HOST:PORT')}")
         return self.live
+
+    def _remedy(self, key: str, option: str) -> str:
+        if self.name:
+            return f"set `{key}` of {self.name!r} in the file of `mqtrail console --clusters`"
+        return f"start this program with {option}"
 
     def diagnosis(self, now_ms: int, *, sample_count: int = 1_000) -> Diagnosis:
         """Return what can be traced on the cluster. sample_count: latest trace messages to read. NoSource."""

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mqtrail.trail import ProofResult
+from mqtrail.wire import parse_moment
 
-from .model import Event, LatencySegment, Scope
+from .model import Event, LatencyRow, LatencySegment, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,34 @@ class FreshnessAnswer:
     sources: tuple[KnownSource, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedRecord:
+    """A trace record that did not decode. record_no: in its trace message, -1: the whole message. stored_ms: of it.
+
+    text: the record, at most 2000 characters of it. host: of the client that sent it.
+    """
+
+    cluster: str
+    broker_name: str
+    trace_topic: str
+    queue_id: int
+    queue_offset: int
+    record_no: int
+    stored_ms: int | None
+    host: str
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RejectsAnswer:
+    """Trace records that did not decode, the latest first. reject_count: of all in the lake."""
+
+    scope: Scope
+    reject_count: int
+    rejects: tuple[RejectedRecord, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class LatencySpan:
     """Percentiles of one segment of one topic and group that began in [at_ms, at_ms + step_ms), in ms.
@@ -91,6 +120,55 @@ class LatencyHistory:
     segment: LatencySegment
     step_ms: int
     spans: tuple[LatencySpan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """The time [first_ms, end_ms)."""
+
+    first_ms: int
+    end_ms: int
+
+
+def compared_spans(since: str, until: str, against: str, now_ms: int) -> tuple[TimeSpan, TimeSpan]:
+    """Return the span that begins at `against`, then [since, until) of the same length.
+
+    Each is a time (UTC) or an age; until: '': now. ValueError: a text is neither, or the span is empty.
+    """
+    first_ms, end_ms = parse_moment(since, now_ms), parse_moment(until, now_ms) if until else now_ms
+    if end_ms <= first_ms:
+        raise ValueError(f"found an end {(first_ms - end_ms) / 1000:g} s before the begin, expected one after it")
+    begin_ms = parse_moment(against, now_ms)
+    return TimeSpan(begin_ms, begin_ms + end_ms - first_ms), TimeSpan(first_ms, end_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyChange:
+    """Percentiles of one segment of one topic and group in two spans, in ms.
+
+    before, after: None: no duration is known. The changes are after - before, None if one of them is not known; both
+    are upper bounds of buckets that are 9 % wide, so a change of one bucket may be none.
+    """
+
+    cluster: str
+    topic: str
+    group_name: str
+    segment: str
+    before: LatencyRow | None
+    after: LatencyRow | None
+    p50_change_ms: float | None
+    p99_change_ms: float | None
+    max_change_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyComparison:
+    """What changed between the span `before` and the span `after`: by topic and group, then by segment."""
+
+    scope: Scope
+    before: TimeSpan
+    after: TimeSpan
+    changes: tuple[LatencyChange, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +275,11 @@ class ShownIncident:
     examples: tuple[str, ...]
     good_examples: tuple[str, ...]
     handling: IncidentHandling | None = None
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What is the same in every search: cluster, cause and conditions; without these, the first symptom."""
+        return self.cluster, self.cause, *(sorted(self.conditions) or self.symptoms[:1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,16 @@ import asyncio
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack, suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from mqtrail.client import Producer, ProducerConfig, by_hash
 from mqtrail.clock import now_ms
-from mqtrail.feed import Feed, Lanes
+from mqtrail.feed import Feed, Lanes, queues_of
 from mqtrail.net import Log
 from mqtrail.wire import MessageQueue
 
@@ -98,7 +100,7 @@ class BinlogRun(Feed):
         with alone(self.config.state):
             async with Producer(PRODUCER_GROUP, self._namesrv, config=self._producer_config) as producer:
                 expected = ", since its number of queues is for you to choose"
-                self._queues = await self._queues_of(producer, self.config.topic, expected)
+                self._queues = await queues_of(producer, self.config.topic, self.ERROR, expected)
                 await self._patiently(self._begin)
                 if self._state is None:  # stopped while the source was away
                     raise BinlogError(f"stopped before {self.config.source.shown} answered")
@@ -152,7 +154,7 @@ class BinlogRun(Feed):
                 await asyncio.to_thread(self._source.check_place, place_of_text(state.place), state.gtids)
         state.queues, state.started_ms = names, now_ms()
         self._state = state
-        self._save()
+        await self._save()
         log.info("binlog.started", source=config.source.shown, topic=config.topic, place=state.place or "snapshot")
 
     def _check_same(self, state: BinlogState, identity: str, names: list[str]) -> None:
@@ -193,16 +195,16 @@ class BinlogRun(Feed):
             tables = await asyncio.to_thread(snapshot.tables, self._filter)
             if not state.place:
                 state.place, state.gtids = str(snapshot.place), snapshot.gtids
-                self._save()
+                await self._save()
             for table in tables:
                 if table.name not in state.tables:
                     state.begun.setdefault(table.name, str(snapshot.place))
-                    self._save()
+                    await self._save()
                     await self._snapshot_table(lanes, snapshot, table)
                     if self._stopping.is_set():
                         return
         state.is_snapshot_done = True
-        self._save()
+        await self._save()
 
     async def _snapshot_table(self, lanes: SentLanes, snapshot: Snapshot, table: ReadTable) -> None:
         composer = ChangeComposer(self.config.topic, self.config.tag_by)
@@ -222,7 +224,7 @@ class BinlogRun(Feed):
                 await asyncio.to_thread(chunks.close)
         await lanes.drain()
         self.state.tables[table.name] = self.state.begun.pop(table.name)
-        self._save()
+        await self._save()
         log.info("binlog.table_read", table=table.name, rows=number, place=str(snapshot.place))
 
     # -- stream ----------------------------------------------------------------------------------------------------
@@ -293,11 +295,12 @@ class BinlogRun(Feed):
         if item.gtid:
             state.gtids = with_gtid(state.gtids, item.gtid)
 
-    def _save(self) -> None:
-        if self._state is not None:
-            self._dirty = False
-            self._state.saved_ms = now_ms()
-            save_state(self.config.state, self._state)
+    def _state_writer(self) -> Callable[[], None] | None:
+        if self._state is None:
+            return None
+        self._state.saved_ms = now_ms()
+        saved = deepcopy(self._state)
+        return lambda: save_state(self.config.state, saved)
 
     def _source_to_check(self) -> str:
         return f"the server at {self.config.source.shown}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,11 +9,14 @@ from typing import Any, Final
 
 import msgspec
 
-from mqtrail.net import hold_lock, is_lock_held, replace_file
+from mqtrail.feed import FolderFiles
+from mqtrail.net import is_lock_held
 
 from .model import BinlogError, BinlogPlace
 
 VERSION: Final = 1
+WRITER: Final = "`mqtrail binlog run`"
+FILES: Final = FolderFiles(VERSION, BinlogError, "run", option="--state", mode=0o600)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,39 +75,25 @@ def with_gtid(gtids: str, gtid: str) -> str:
 
 def read_state(path: Path) -> BinlogState | None:
     """Return the state; None: there is no file. BinlogError: it is none. OSError."""
-    try:
-        found = json.loads(path.read_text("utf-8"))
-        if found.get("version") != VERSION:
-            raise BinlogError(
-                f"found a state of version {found.get('version')} in {str(path)!r}, expected {VERSION}: use the "
-                "version of mqtrail that wrote it, or a new --state"
-            )
+    found = FILES.read(path, WRITER)
+    if found is None:
+        return None
+    with FILES.content_of(path, WRITER):
         BinlogState(**found)  # TypeError: other fields
         state = msgspec.convert(found, BinlogState)
         for text in filter(None, (state.place, *state.tables.values(), *state.begun.values())):
             place_of_text(text)
         return state
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, AttributeError, RecursionError, msgspec.ValidationError) as error:
-        raise BinlogError(
-            f"found {type(error).__name__} in {str(path)!r}, expected a state file of `mqtrail binlog run`: pass "
-            "--state with another file"
-        ) from None
 
 
 def save_state(path: Path, state: BinlogState) -> None:
     """Replace the file, durable. OSError."""
-    replace_file(path, json.dumps(asdict(state)).encode())
+    FILES.save(path, asdict(state))
 
 
 def alone(path: Path) -> AbstractContextManager[None]:
     """Keep other processes from the state file. BinlogError: one has it."""
-    taken = BinlogError(
-        f"found another run with the state file {str(path)!r}, expected to be alone: stop it, or pass --state with "
-        "another file"
-    )
-    return hold_lock(_lock_file(path), taken)
+    return FILES.alone_with(path, _lock_file(path))
 
 
 def is_running(path: Path) -> bool:

@@ -19,6 +19,7 @@ from mqtrail.wire import (
     address_matcher,
     check_settings,
     conf_lines,
+    parse_peers,
     setting,
 )
 
@@ -551,7 +552,7 @@ class BrokerConfig:
 
     def _check_ledger(self) -> None:
         """InvalidParameter: the settings of a DLedger group are wrong."""
-        from mqtrail.raft import RaftIdentityError, check_members, parse_peers  # other brokers do without its memory
+        from mqtrail.raft import RaftIdentityError, check_members  # other brokers do without its memory
 
         if self.controller_mode:
             raise InvalidParameter(

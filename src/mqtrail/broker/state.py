@@ -5,9 +5,10 @@ A concern receives the whole state and copies the parts that it uses to its own 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from mqtrail.store import ConfigFileStore, MessageStore
-from mqtrail.wire import Jobs
+from mqtrail.wire import LONG_MAX, Jobs
 
 from .access import Access, AccessContext, AclFiles, Permission
 from .config import BrokerConfig
@@ -72,7 +73,7 @@ def load_state(
     )
     access = Access(config, files, context, acl_files)
     offsets = OffsetTable(files, now_ms)
-    if offsets.cut(store.max_offset, is_slave=config.is_slave):
+    if offsets.cut(partial(_end_of, store), is_slave=config.is_slave):
         offsets.save(now_ms, store.end_offset, store.flushed_offset)
         files.finish()
     clients, held = ClientTable(), HeldPulls(config.held_pulls_max)
@@ -103,3 +104,8 @@ def load_state(
         replicas=replicas,
         own=OwnQueues(store),
     )
+
+
+def _end_of(store: MessageStore, topic: str, queue_id: int) -> int:
+    """Return the end of a queue; an unknown one is behind every offset."""
+    return store.max_offset(topic, queue_id) if store.is_end_known(topic, queue_id) else LONG_MAX

@@ -13,8 +13,7 @@ from mqtrail.clock import now_ms
 
 from .config import Config, binlog_password, has_password, load
 from .exits import Exit, SourceUnavailable, UsageError
-from .feeds import run_feed
-from .operate import table
+from .feeds import run_feed, show_progress
 from .options import ConfigFile, Json, Namesrv, duration_ms
 from .output import say, show_json
 
@@ -146,22 +145,16 @@ def binlog_status(state: State = STATE_DEFAULT, json: Json = False) -> int:
             f"found no state {str(state)!r}, expected one: start `mqtrail binlog run`, or pass --state"
         )
     facts = _facts(found, is_running=is_running(state))
-    if json:
-        show_json(facts)
-        return Exit.OK
     lag = facts["lag_ms"]
     rows = [
-        ("running", "yes" if facts["is_running"] else "no"),
         ("topic", f"{found.wish['topic']}, {len(found.queues)} queues"),
         ("snapshot", f"{'complete' if found.is_snapshot_done else 'not complete'}, {len(found.tables)} tables"),
         ("position", f"{found.place or '-'}{f', {found.done} messages further' if found.done else ''}"),
         ("GTIDs", found.gtids or "-"),
         ("lag", "unknown: no change was read yet" if lag is None else f"{lag / 1000:.1f} s"),
         ("sent", _counts(found)),
-        ("saved", f"{facts['saved_ago_ms'] / 1000:.1f} s ago"),
     ]
-    table(("what", "value"), rows, str(state))
-    return Exit.OK
+    return show_progress(facts, rows, str(state), json)
 
 
 def _facts(state: BinlogState, *, is_running: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ from .options import ConfigFile, Json, Namesrv
 from .output import progress, say, show_json, warn
 
 if TYPE_CHECKING:
-    from mqtrail.mirror import ExportedBroker, ImportStep
+    from mqtrail.mirror import ExportedCluster, ImportStep
 
 
 def cluster_import(
@@ -32,7 +33,9 @@ def cluster_import(
     passwords: Annotated[
         Path | None,
         typer.Option(
-            "--passwords", readable=False, help="File with NAME=PASSWORD lines: of users to make. An export has none."
+            "--passwords",
+            readable=False,
+            help="File with NAME=PASSWORD lines: of users, and of accounts, to make. An export has none.",
         ),
     ] = None,
     cluster: Cluster = None,
@@ -40,7 +43,7 @@ def cluster_import(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Make topics, groups, users and policies of an export in a cluster: what is missing, and no more.
+    """Make topics, groups, access control and values of an export in a cluster: what is missing, and no more.
 
     Without --apply it shows what would be made and changed, what is equal, and what is in conflict.
     """
@@ -53,7 +56,7 @@ def cluster_import(
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read: {error}: expected the output of `mqtrail cluster export`") from None
     known = user_passwords(passwords) if passwords is not None else {}
-    wanted = _Wanted(export, cluster, known, offsets, apply, change)
+    wanted = _WantedImport(export, cluster, known, offsets, apply, change)
     with progress("querying the brokers", enabled=not json):
         steps = asyncio.run(_import(wanted, load(config), namesrv))
     counts = Counter(str(one.action) for one in steps)
@@ -75,23 +78,19 @@ def cluster_import(
     return Exit.FAILED if apply and open_ else Exit.OK
 
 
-class _Wanted:
+@dataclass(frozen=True, slots=True)
+class _WantedImport:
     """The options of one run."""
 
-    def __init__(
-        self,
-        export: dict[str, ExportedBroker],
-        cluster: str | None,
-        passwords: dict[str, str],
-        offsets: bool,
-        apply: bool,
-        change: bool,
-    ) -> None:
-        self.export, self.cluster, self.passwords = export, cluster, passwords
-        self.offsets, self.apply, self.change = offsets, apply, change
+    export: ExportedCluster
+    cluster: str | None
+    passwords: dict[str, str] = field(repr=False)
+    offsets: bool
+    apply: bool
+    change: bool
 
 
-async def _import(wanted: _Wanted, settings: Config, namesrv: str | None) -> list[ImportStep]:
+async def _import(wanted: _WantedImport, settings: Config, namesrv: str | None) -> list[ImportStep]:
     from mqtrail.client import Admin
     from mqtrail.mirror import ClusterImport
 

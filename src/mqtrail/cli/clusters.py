@@ -164,12 +164,29 @@ def cluster_stats(
 
 
 def cluster_export(
-    cluster: Cluster = None, broker: Broker = None, namesrv: Namesrv = None, config: ConfigFile = None
+    namespaces: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kv-namespace",
+            metavar="NAMESPACE",
+            help="Also the values of this namespace of the name servers, which do not list namespaces; repeatable.",
+        ),
+    ] = None,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
 ) -> int:
-    """Print the topics, groups, settings, offsets and access control of brokers as JSON. `cluster import` reads it."""
+    """Print the configuration of brokers and name servers as JSON, which `cluster import` reads.
+
+    It has topics, groups, settings, offsets, access control, and the name servers' orders of topics.
+    """
+    from mqtrail.wire import ORDER_TOPIC_CONFIG
+
     with admin_of(load(config), namesrv) as admin, progress("querying the brokers"):
         found = admin.export(cluster=cluster, broker=broker)
-        access = {name: _access(admin, name) for name in found.found}
+        access = {name: _access(admin, name) | _accounts(admin, name) for name in found.found}
+        values = {name: admin.kv_list(name) for name in sorted({ORDER_TOPIC_CONFIG, *(namespaces or ())})}
     value = {
         name: {
             "topics": [one.members() for _, one in sorted(made.topics.items())],
@@ -180,7 +197,7 @@ def cluster_export(
         }
         for name, made in sorted(found.found.items())
     }
-    return report_answer({"version": 1, "brokers": value}, failures_of(found), True)
+    return report_answer({"version": 1, "brokers": value, "key_values": values}, failures_of(found), True)
 
 
 def _by_group(offsets: Iterable[GroupOffsets]) -> dict[str, dict[str, dict[str, int]]]:
@@ -209,6 +226,19 @@ def _access(admin: SyncAdmin, broker: str) -> dict[str, Any]:
         ],
         "policies": [one.members() for found in policies.found.values() for one in found],
     }
+
+
+def _accounts(admin: SyncAdmin, broker: str) -> dict[str, Any]:
+    """Return the accounts of ACL files of a broker, without secret keys; None, and why, if it does not list them."""
+    from mqtrail.wire import MQError
+
+    try:
+        accounts = admin.acl_accounts(broker=broker)
+        for error in accounts.failures.values():
+            raise error
+    except (MQError, OSError) as error:
+        return {"accounts": None, "accounts_note": f"{error}: if the broker uses ACL files, copy conf/plain_acl.yml"}
+    return {"accounts": next(iter(accounts.values())).members()}
 
 
 def cluster_ping(

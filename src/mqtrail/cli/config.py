@@ -16,7 +16,6 @@ import dataclasses
 import importlib
 import os
 import re
-import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -53,6 +52,7 @@ SECRETS: Mapping[tuple[str, str], str] = {
     ("tls", "key_password"): "MQTRAIL_TLS_KEY_PASSWORD",
     ("console", "oidc_client_secret"): "MQTRAIL_OIDC_CLIENT_SECRET",
     ("node", "store_url"): "MQTRAIL_STORE_URL",  # it may have a password
+    ("node", "store_nodes"): "MQTRAIL_STORE_NODES",
 }
 """(table, key) -> environment variable that overrides the file. No flag takes a secret itself, because other users of a
 machine can read command lines."""
@@ -213,22 +213,13 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
     """Read the file (the default one only if it exists) and keep the environment. UsageError."""
     environ = os.environ if environment is None else environment
     chosen = path or Path(FILE_DEFAULT)
-    try:
-        text = chosen.read_text("utf-8-sig")
-    except FileNotFoundError:
+    if not chosen.exists():
         if path is not None:
             raise UsageError(
                 f"found no settings file {path}: expected a TOML file, see docs/reference/settings.md"
             ) from None
         return Config(environment=environ)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"settings file {chosen} cannot be read: {error}: check its path and permissions, and that it is UTF-8 text"
-        ) from error
-    try:
-        values = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also of numbers with thousands of digits, and of deep nesting
-        raise UsageError(f"settings file {chosen} is not TOML: {error}") from None
+    values = toml_of(chosen, "settings file")
     if unknown := sorted(set(values) - set(TOP_KEYS) - set(ROOMS)):
         known = ", ".join((*TOP_KEYS, *(f"[{name}]" for name in ROOMS)))
         raise UsageError(f"settings file {chosen}: found {unknown[0]!r}, expected {known}")
@@ -236,6 +227,16 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
     if any(_is_secret(key, found._table(name).get(key, "")) for name, key in SECRETS):
         warn_if_open_to_others(chosen)
     return found
+
+
+def toml_of(path: Path, kind: str) -> dict[str, Any]:
+    """Return the values of a TOML file. kind: what the file is, for errors. UsageError."""
+    import tomllib  # for most commands there is no file
+
+    try:
+        return tomllib.loads(_text_of(path, kind))
+    except (ValueError, RecursionError) as error:  # also of numbers with thousands of digits, and of deep nesting
+        raise UsageError(f"{kind} {path} is not TOML: {error}") from None
 
 
 def operator_token(file: Path | None, environment: Mapping[str, str] | None = None) -> str | None:
@@ -282,7 +283,7 @@ def user_passwords(file: Path) -> dict[str, str]:
 
 def _is_secret(key: str, value: object) -> bool:
     """Return whether a setting of SECRETS needs protection: a name does not, nor does a URL without a password."""
-    return bool(value) and key != "access_key" and (key != "store_url" or has_password(str(value)))
+    return bool(value) and key != "access_key" and (key not in ("store_url", "store_nodes") or has_password(str(value)))
 
 
 def has_password(url: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .config import Config, load
+from .console_clusters import clusters_in, clusters_of
 from .console_users import USERS_FILE
 from .exits import Exit, UsageError
 from .imports import collector_paused, modules_hidden
@@ -17,6 +18,8 @@ from .output import say
 from .serving import listen, serve, sources_of
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from mqtrail.answers import Sources
     from mqtrail.answers.access import AccessDesk
     from mqtrail.answers.changes import ClusterChanges
@@ -44,26 +47,35 @@ def console(
     audit_log: Annotated[
         Path | None, typer.Option(readable=False, help="File to record changes in. [default: DATA/audit.jsonl]")
     ] = None,
+    clusters: Annotated[
+        Path | None, typer.Option(readable=False, help="TOML file of several clusters and lakes to serve.")
+    ] = None,
     config: ConfigFile = None,
 ) -> int:
     """Serve web pages and the HTTP API, over a lake, a cluster, or both: to this machine, or to users who log in."""
     if context.invoked_subcommand is not None:
         return Exit.OK
     settings = load(config)
-    sources = sources_of(lake, namesrv, config)
+    if clusters is not None:
+        for option, value in (("--lake", lake), ("--namesrv", namesrv), ("--audit-log", audit_log)):
+            if value is not None:
+                raise UsageError(
+                    f"found {option} with --clusters, expected one of them: the file has it of each cluster"
+                )
+    sources = None if clusters is not None else sources_of(lake, namesrv, config)
+    entries = [] if clusters is None else clusters_in(clusters, settings)
     access = access_of(settings, host, audit_log)
-    changes = changes_of(sources, settings, audit_log) if allow_changes else None
-    if audit_log is not None and changes is None and access is None and sources.lake is None:
+    changes = changes_of(sources, settings, audit_log) if allow_changes and sources is not None else None
+    if audit_log is not None and changes is None and access is None and sources is not None and sources.lake is None:
         raise UsageError("found --audit-log without --allow-changes, a lake or accounts, expected one of them")
     with listen(host, port, is_open=access is not None) as listening:
         with collector_paused(), modules_hidden(*UNUSED):
-            from mqtrail.answers.access import SEARCHES_FILE
-            from mqtrail.answers.alerts import ALERTS_FILE
-            from mqtrail.console import make_console
+            from mqtrail.console import make_clusters_console
 
-            data = settings.data(None)
-            handled = handled_incidents(settings, audit_log)
-            app = make_console(sources, changes, access, data / ALERTS_FILE, data / SEARCHES_FILE, handled)
+            if sources is None:
+                app = make_clusters_console(clusters_of(entries, access, is_changing=allow_changes))
+            else:
+                app = _of_one(sources, changes, access, settings, audit_log)
         tls = (access.config.tls_certificate, access.config.tls_key) if access and access.config.tls_key else None
         at = "https://{address}" if tls else "http://{address}"
         words = f"console on {at}, HTTP API described by {at}/openapi.json; Ctrl-C ends it"
@@ -72,6 +84,23 @@ def console(
         with modules_hidden(*UNUSED):  # DuckDB is imported by the first question
             serve(app, listening, words, tls)
     return Exit.OK
+
+
+def _of_one(
+    sources: Sources,
+    changes: ClusterChanges | None,
+    access: AccessDesk | None,
+    settings: Config,
+    audit_log: Path | None,
+) -> FastAPI:
+    """Return the application of one cluster and one lake."""
+    from mqtrail.answers.access import SEARCHES_FILE
+    from mqtrail.answers.alerts import ALERTS_FILE
+    from mqtrail.console import make_console
+
+    data = settings.data(None)
+    handled = handled_incidents(settings, audit_log)
+    return make_console(sources, changes, access, data / ALERTS_FILE, data / SEARCHES_FILE, handled)
 
 
 def access_of(settings: Config, host: str, audit_log: Path | None) -> AccessDesk | None:

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mqtrail.answers import duration_text
+from mqtrail.answers import duration_text, number_text
 from mqtrail.answers.backlog import Advice, BacklogAnswer, BacklogMember, ScaleEstimate, TopicBacklog
 
 from .draw import day_clock
@@ -96,7 +96,7 @@ def _estimates(estimates: Sequence[ScaleEstimate]) -> RenderableType:
         drain = (
             UNKNOWN if one.drains is None else "never" if one.drain_s is None else duration_text(one.drain_s * 1_000)
         )
-        capacity = UNKNOWN if one.capacity_per_s is None else f"{one.capacity_per_s:.3g}/s"
+        capacity = UNKNOWN if one.capacity_per_s is None else f"{number_text(one.capacity_per_s)}/s"
         table.add_row(str(one.member_count), str(one.queue_count), capacity, drain)
     return table
 
@@ -120,4 +120,4 @@ def _known(value: int | None) -> str:
 
 
 def _number(per_s: float | None) -> str:
-    return UNKNOWN if per_s is None else f"{per_s:.3g}"
+    return UNKNOWN if per_s is None else number_text(per_s)

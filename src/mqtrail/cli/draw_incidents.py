@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mqtrail.answers import IncidentAct, IncidentHandling, IncidentsAnswer, ShownIncident, duration_text
+from mqtrail.answers import IncidentAct, IncidentHandling, IncidentsAnswer, ShownIncident, duration_text, number_text
 from mqtrail.trail.incidents import NO_SINGLE_CAUSE
 
 from .draw import day_clock, scope_line
@@ -110,7 +110,7 @@ def _certainty(one: ShownIncident) -> str:
     if not one.conditions:
         return f"{inside}, more than usual"
     outside = f"{inside} there, {one.outside_bad_count} of {one.outside_count} elsewhere"
-    lift = "" if one.lift is None else f" ({one.lift:.3g} times as many)"
+    lift = "" if one.lift is None else f" ({number_text(one.lift)} times as many)"
     return f"{outside}{lift}; by accident: less than 1 in 10^{one.certainty}"
 
 

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mqtrail.answers import duration_text
+from mqtrail.answers import duration_text, number_text
 from mqtrail.client import ClusterLag, GroupLag, LagSum, QueueLag, Trend, TrendState, WaitingMessage
 
 from .draw import day_clock
@@ -171,4 +171,4 @@ def trend_text(trend: Trend) -> str:
 
 
 def _rate(per_s: float) -> str:
-    return f"{per_s:.3g}/s"
+    return f"{number_text(per_s)}/s"

@@ -10,7 +10,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mqtrail.answers import CodeCount, LagRow, LatencyHistory, LatencyRow, Report, duration_text
+from mqtrail.answers import (
+    CodeCount,
+    LagRow,
+    LatencyComparison,
+    LatencyHistory,
+    LatencyRow,
+    Report,
+    change_text,
+    duration_text,
+)
 
 from .draw import day_clock, scope_line, style_of, thresholds, timeline
 
@@ -93,6 +102,22 @@ def latency_history(found: LatencyHistory) -> RenderableType:
         about = (*_named(one.cluster, is_mixed), day_clock(one.at_ms), one.topic, one.group_name or "(send)")
         table.add_row(*about, str(one.message_count), *map(duration_text, (one.p50_ms, one.p99_ms, one.max_ms)))
     nothing = [] if found.spans else [Text("no duration of this part is known in this time")]
+    return Group(table, *nothing, Text(), scope_line(found.scope))
+
+
+def latency_comparison(found: LatencyComparison) -> RenderableType:
+    """Render the percentiles of two spans side by side, a row for each topic, group and part of the way."""
+    is_mixed = found.scope.is_mixed
+    first, second = (f"{day_clock(one.first_ms)} to {day_clock(one.end_ms)}" for one in (found.before, found.after))
+    names = ("messages", "p50 ≤", "p99 ≤")
+    table = _table(f"Latency of {first} → {second}", ("topic", "group", "part"), names, "max ≤", is_mixed=is_mixed)
+    for one in found.changes:
+        rows = (one.before, one.after)
+        about = (*_named(one.cluster, is_mixed), one.topic, one.group_name or "(send)", one.segment)
+        counts = " → ".join("–" if row is None else str(row.message_count) for row in rows)
+        p50, p99, longest = ([getattr(row, name, None) for row in rows] for name in ("p50_ms", "p99_ms", "max_ms"))
+        table.add_row(*about, counts, change_text(*p50), change_text(*p99), change_text(*longest))
+    nothing = [] if found.changes else [Text("no duration is known in these times")]
     return Group(table, *nothing, Text(), scope_line(found.scope))
 
 

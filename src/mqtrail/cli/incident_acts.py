@@ -27,13 +27,16 @@ Until = Annotated[str, typer.Option("--to", help="End (exclusive). [default: the
 Why = Annotated[str, typer.Option("--why", help="Reason; it is kept in the history.")]
 
 
-def handled_incidents(settings: Config, audit_log: Path | None = None) -> HandledIncidents:
-    """Return the acknowledged and muted incidents of the data folder. audit_log: None: that of the folder."""
+def handled_incidents(settings: Config, audit_log: Path | None = None, cluster: str = "") -> HandledIncidents:
+    """Return the acknowledged and muted incidents of the data folder. audit_log: None: that of the folder.
+
+    cluster: name of the cluster in a console with several.
+    """
     from mqtrail.answers.handling import HANDLED_FILE, HandledIncidents
     from mqtrail.net import AUDIT_FILE
 
     data = settings.data(None)
-    return HandledIncidents(data / HANDLED_FILE, audit_log or data / AUDIT_FILE)
+    return HandledIncidents(data / HANDLED_FILE, audit_log or data / AUDIT_FILE, cluster)
 
 
 def incidents_ack(

@@ -14,7 +14,7 @@ from mqtrail.clock import now_ms
 
 from .config import Config, kafka_settings_text, load
 from .exits import Exit, SourceUnavailable, UsageError
-from .feeds import run_feed
+from .feeds import run_feed, show_progress
 from .operate import table
 from .options import ConfigFile, Json, Namesrv, duration_ms, moment_ms
 from .output import say, show_json, warn
@@ -230,21 +230,15 @@ def migrate_status(folder: Folder = FOLDER_DEFAULT, json: Json = False) -> int:
             f"found no bridge in {str(folder)!r}, expected its state: start `mqtrail migrate bridge`, or pass --folder"
         )
     facts = _facts(found, is_running=is_running(folder))
-    if json:
-        show_json(facts)
-        return Exit.OK
     rows = [
-        ("running", "yes" if facts["is_running"] else "no"),
         ("from", f"Kafka topic {found.topic}, {len(found.next_offsets)} partitions"),
         ("to", f"topic {found.target}, {len(found.queues)} queues, order by {found.order}"),
         ("lag", _lag(found)),
         ("sent", _counts(found)),
         ("left out", ", ".join(found.skipped) or "-"),
         ("lost", ", ".join(f"{count} of partition {one}" for one, count in found.lost.items()) or "-"),
-        ("saved", f"{facts['saved_ago_ms'] / 1000:.1f} s ago"),
     ]
-    table(("what", "value"), rows, str(folder))
-    return Exit.OK
+    return show_progress(facts, rows, str(folder), json)
 
 
 def _facts(state: BridgeState, *, is_running: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`migrate compare`, `migrate gate`: whether both sides have the same records, and whether a cut-over may begin."""
+"""`migrate compare`, `migrate results`, `migrate gate`: whether both sides agree, and whether a cut-over may begin."""
 
 from __future__ import annotations
 
@@ -67,10 +67,8 @@ def migrate_compare(
     first_ms, end_ms = time_range(since, until, now_ms())
     grace_ms, late_ms = duration_ms(grace, "--grace"), duration_ms(late, "--late") if late else 0
     source = kafka_of(kafka, kafka_settings)
-    from mqtrail.migrate import CompareSides, Difference
+    from mqtrail.migrate import CompareSides
 
-    if unknown := [one for one in accepted or () if one not in list(Difference)]:
-        raise UsageError(f"--accept: found {unknown[0]!r}, expected one of {', '.join(Difference)}")
     wanted = CompareSides(
         kafka=source,
         topic=topic,
@@ -82,14 +80,60 @@ def migrate_compare(
         grace_ms=grace_ms,
         late_ms=late_ms,
         examples=rows,
-        accepted=frozenset(accepted or ()),
+        accepted=_accepted(accepted),
     )
     with progress("comparing", enabled=not json):
         found = asyncio.run(_compare(wanted, load(config), namesrv))
     if json:
         show_json(asdict(found))
     else:
-        _draw(found)
+        _draw(found, "records", "messages")
+    return PROOF_EXITS[found.outcome]
+
+
+def _accepted(kinds: list[str] | None) -> frozenset[str]:
+    """Return kinds of differences. UsageError: there is no such kind."""
+    from mqtrail.migrate import Difference
+
+    if unknown := [one for one in kinds or () if one not in list(Difference)]:
+        raise UsageError(f"--accept: found {unknown[0]!r}, expected one of {', '.join(Difference)}")
+    return frozenset(kinds or ())
+
+
+def migrate_results(
+    folder: Folder = FOLDER_DEFAULT,
+    since: Since = "",
+    until: Until = "",
+    grace: Annotated[
+        str, typer.Option("--grace", help="Age below which a result of one side alone counts as on its way.")
+    ] = "30s",
+    accepted: Accepted = None,
+    rows: Rows = REPORT_ROWS,
+    json: Json = False,
+) -> int:
+    """Compare the results that handlers on Kafka and on RocketMQ recorded with `ResultLog`, by key.
+
+    Exit code 0: no differences; results that may still get their other side do not count. 1: found some. 3: found none,
+    but not everything could be compared.
+    """
+    first_ms, end_ms = time_range(since, until, now_ms())
+    grace_ms = duration_ms(grace, "--grace")
+    from mqtrail.migrate import ResultRange, compare_results
+
+    wanted = ResultRange(
+        folder=folder,
+        since_ms=first_ms,
+        until_ms=end_ms,
+        grace_ms=grace_ms,
+        examples=rows,
+        accepted=_accepted(accepted),
+    )
+    with progress("comparing", enabled=not json):
+        found = compare_results(wanted)
+    if json:
+        show_json(asdict(found))
+    else:
+        _draw(found, "results of kafka", "of rocketmq")
     return PROOF_EXITS[found.outcome]
 
 
@@ -101,8 +145,8 @@ async def _compare(wanted: CompareSides, settings: Config, namesrv: str | None) 
         return await compare(wanted, admin)
 
 
-def _draw(found: Comparison) -> None:
-    say(f"{found.outcome.words}: {found.records} records, {found.messages} messages, {found.keys} keys")
+def _draw(found: Comparison, records: str, messages: str) -> None:
+    say(f"{found.outcome.words}: {found.records} {records}, {found.messages} {messages}, {found.keys} keys")
     accepted = dict.fromkeys(found.accepted, "accepted")
     table(("difference", "count", ""), [(kind, n, accepted.get(kind, "")) for kind, n in found.counts.items()])
     say(f"{found.matched} are equal, {found.pending} may still be on their way")

@@ -15,7 +15,7 @@ from mqtrail.clock import now_ms
 
 from .config import Config, load
 from .exits import Exit, SourceUnavailable, UsageError
-from .feeds import run_feed
+from .feeds import run_feed, show_progress
 from .operate import table
 from .options import ConfigFile, Json, Namesrv, duration_ms, moment_ms
 from .output import say, show_json, warn
@@ -193,7 +193,7 @@ def mirror_offsets(
         folder=folder,
         group=group,
         target_group=to or group,
-        topics=tuple(topics or ()),
+        topics=tuple(dict.fromkeys(topics or ())),
         is_applied=apply,
         may_rewind=rewind,
         may_lose=accept_loss,
@@ -257,11 +257,7 @@ def mirror_status(folder: Folder = FOLDER_DEFAULT, json: Json = False) -> int:
             f"found no mirror in {str(folder)!r}, expected its state: start `mqtrail mirror run`, or pass --folder"
         )
     facts = _facts(found, is_running=is_running(folder))
-    if json:
-        show_json(facts)
-        return Exit.OK
     rows = [
-        ("running", "yes" if facts["is_running"] else "no"),
         ("from", f"{found.source}, {len(found.next_offsets)} queues of {', '.join(found.queues)}"),
         ("to", f"{found.target}, by sharding key: {', '.join(found.keyed) or '-'}"),
         ("lag", _lag(found)),
@@ -269,10 +265,8 @@ def mirror_status(folder: Folder = FOLDER_DEFAULT, json: Json = False) -> int:
         ("left out", ", ".join(found.skipped) or "-"),
         ("lost", ", ".join(f"{count} of {queue}" for queue, count in found.lost.items()) or "-"),
         ("away", ", ".join(found.away) or "-"),
-        ("saved", f"{facts['saved_ago_ms'] / 1000:.1f} s ago"),
     ]
-    table(("what", "value"), rows, str(folder))
-    return Exit.OK
+    return show_progress(facts, rows, str(folder), json)
 
 
 def _facts(state: MirrorState, *, is_running: bool) -> dict[str, Any]:

@@ -105,7 +105,10 @@ def offset_set(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Set the offsets of a group on single queues. Stop its members first: they overwrite them."""
+    """Set the offsets of a group on single queues. Brokers that reset offsets themselves (5.x) move live members, too.
+
+    With others, stop the members first: they overwrite the offsets.
+    """
     from mqtrail.wire import IdError, MessageQueue, number_of
 
     wanted: dict[MessageQueue, int] = {}
@@ -134,7 +137,7 @@ def offset_clone(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Copy the committed offsets of one group on a topic to another group."""
+    """Copy the committed offsets of one group on a topic to another group, whose members move as with `offset set`."""
     confirm_change(f"overwrite the offsets of group {target!r} on topic {topic!r} with those of {source!r}", yes)
     with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         moved, failed = admin.clone_offsets(source, target, topic)

@@ -21,6 +21,7 @@ from .up import (
     ListenHost,
     MetricsPort,
     NamesrvPort,
+    StoreNodes,
     TlsKind,
     up,
 )
@@ -45,6 +46,7 @@ HttpPort = Annotated[int, typer.Option(min=0, max=65_535, help="Port of the HTTP
 
 def pmq_up(
     db: DatabaseUrl = None,
+    store_nodes: StoreNodes = None,
     data: DataFolder = None,
     host: ListenHost = None,
     port: HttpPort = 8080,
@@ -68,6 +70,7 @@ def pmq_up(
         namesrv_port=namesrv_port,
         broker_port=broker_port,
         store=db or _default_url(data, config),
+        store_nodes=store_nodes,
         broker_trace=broker_trace,
         assign=[*(assign or []), f"node.http_port={port}", *([] if rules is None else [f"node.http_rules={rules}"])],
         tls=tls,

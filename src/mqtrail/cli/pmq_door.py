@@ -161,10 +161,10 @@ def door_at(url: str | None, token_file: Path | None, ca: Path | None) -> Operat
     return OperatedDoor(text, operator_token(token_file), ca)
 
 
-def check_database_url(url: str) -> None:
+def check_database_url(url: str, remedy: str = "ask the door with --url") -> None:
     """Warn about a password that other users can see."""
     if has_password(url):
-        warn("found a password in a URL on the command line, which other users can read there; ask the door with --url")
+        warn(f"found a password in a URL on the command line, which other users can read there; {remedy}")
 
 
 def segment(text: str) -> str:

@@ -8,15 +8,18 @@ from typing import Annotated, Any
 
 import typer
 
+from .config import load
 from .exits import Exit, UsageError
 from .operate import table
-from .options import Json, moment_ms
+from .options import ConfigFile, Json, moment_ms
 from .output import say, say_lines, show_json
 from .pmq_door import CaFile, DatabaseOf, DoorAnswer, DoorUrl, TokenFile, check_database_url, door_at, segment
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic name.")]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
 OnlyTopic = Annotated[str | None, typer.Option("--topic", help="Only this topic. [default: all]")]
+NODE_STATES = ("read-write", "read-only", "closed")
+NODE_KINDS = ("normal", "failure")
 OnlyGroup = Annotated[str | None, typer.Option("--group", help="Only this group. [default: all]")]
 
 
@@ -172,21 +175,92 @@ def _draw_message(message: DoorAnswer) -> None:
 
 
 def node(
-    db: DatabaseOf = None, url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = None, json: Json = False
+    context: typer.Context,
+    db: DatabaseOf = None,
+    url: DoorUrl = None,
+    token_file: TokenFile = None,
+    ca: CaFile = None,
+    json: Json = False,
 ) -> int:
     """Show the broker behind a door and its database: server, version, size, connections, pending commits."""
+    if context.invoked_subcommand is not None:
+        return Exit.OK
     if db is None:
         found = door_at(url, token_file, ca).get("node")
     else:
         _check_alone(url)
         facts = _facts_of(db)
-        database = {name: value for name, value in facts.items() if name not in ("queues", "writers")}
+        database = {name: value for name, value in facts.items() if name not in ("queues", "writers", "nodes")}
         found = DoorAnswer(database=DoorAnswer(database))
     if json:
         show_json(found)
         return Exit.OK
     _lines({name: value for name, value in found.items() if name != "database"})
-    _lines({f"database {name}": value for name, value in found.part("database").items() if name != "database"})
+    leaves = ("database", "nodes")
+    _lines({f"database {name}": value for name, value in found.part("database").items() if name not in leaves})
+    return Exit.OK
+
+
+def node_list(
+    db: DatabaseOf = None, url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = None, json: Json = False
+) -> int:
+    """List the databases of the store with kind, state, queues and parked messages."""
+    if db is None:
+        database = door_at(url, token_file, ca).get("node").part("database")
+    else:
+        _check_alone(url)
+        database = DoorAnswer(_facts_of(db))
+    rows = [DoorAnswer(one) for one in database["nodes"]]
+    return _show({"nodes": rows}, rows, json)
+
+
+def node_set(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Node; home: the database of --db itself.")],
+    db: Annotated[
+        str | None,
+        typer.Option("--db", metavar="URL", help="Database of the store, its home. [env: MQTRAIL_STORE_URL]"),
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="read-write, read-only or closed: what clients may do with its queues. [default: no change]",
+        ),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="normal, or failure: new queues of retries, dead letters and failure topics only. "
+            "[default: no change]",
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if topics are left without a queue that takes messages.")
+    ] = False,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Change the state or kind of a database of the store. A running broker follows within a second."""
+    from mqtrail.store.sql import set_node
+
+    if state is None and kind is None:
+        raise UsageError("found neither --state nor --kind, expected what to change: pass one of them")
+    for option, given, known in (("--state", state, NODE_STATES), ("--kind", kind, NODE_KINDS)):
+        if given is not None and given not in known:
+            raise UsageError(f"{option}: found {given!r}, expected {', '.join(known[:-1])} or {known[-1]}")
+    if db is not None:
+        check_database_url(db, "set MQTRAIL_STORE_URL instead")
+    home = db or load(config).room("node").store_url
+    if not home:
+        raise UsageError("found no --db, expected the URL of the home: pass it, or set MQTRAIL_STORE_URL")
+    found = dataclasses.asdict(set_node(home, name, kind=kind, state=state, force=force))
+    if json:
+        show_json(found)
+    else:
+        _lines(found)
     return Exit.OK
 
 

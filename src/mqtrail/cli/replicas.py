@@ -15,7 +15,7 @@ from .options import ConfigFile, Json, Namesrv
 from .output import progress, say, show_json
 
 if TYPE_CHECKING:
-    from mqtrail.client import ReplicaInfo
+    from mqtrail.client import LedgerReport, ReplicaInfo
     from mqtrail.wire import GroupReplicas
 
 NextMaster = Annotated[
@@ -28,7 +28,7 @@ HEADINGS = ("broker", "id", "role", "address", "log end", "lag", "lag s", "epoch
 
 
 def cluster_ha(cluster: Cluster = None, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
-    """Show the replication of each broker, and of each group its in-sync replicas and last election."""
+    """Show the replication of each broker, and who leads each group: its in-sync replicas, or its members."""
     with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         found = admin.replicas(cluster)
     processes = listening_processes(one.address for one in found.replicas)
@@ -36,11 +36,20 @@ def cluster_ha(cluster: Cluster = None, namesrv: Namesrv = None, config: ConfigF
     groups = [_group(name, one) for name, one in sorted(found.groups.found.items())]
     failures = {one.address: str(one.error) for one in found.replicas if one.error is not None}
     failures |= {f"the controllers of {name}": str(error) for name, error in found.groups.failures.items()}
+    ledgers = [_ledger(name, one) for name, one in found.ledgers.items()]
+    for name, ledger in found.ledgers.items():
+        failures |= {
+            f"member {one.member} of {name} at {one.address}": str(one.error)
+            for one in ledger.members
+            if one.error is not None
+        }
     if not json:
         table(HEADINGS, [[_word(value) for value in row.values()] for row in rows])
         for group in groups:
             say(_sentence(group))
-    code = report_answer({"brokers": rows, "groups": groups}, failures, json)
+        for ledger_row in ledgers:
+            say(_ledger_sentence(ledger_row))
+    code = report_answer({"brokers": rows, "groups": [*groups, *ledgers]}, failures, json)
     return code if code != Exit.OK or rows else Exit.FAILED
 
 
@@ -67,6 +76,7 @@ def _group(name: str, known: GroupReplicas) -> dict[str, Any]:
     election = known.last_election
     return {
         "broker": name,
+        "mode": "controller",
         "master": known.master_broker_id,
         "epoch": known.master_epoch,
         "in_sync": [one.broker_id for one in known.in_sync_replicas],
@@ -95,6 +105,39 @@ def _sentence(group: dict[str, Any]) -> str:
     before = "" if election["master_before"] is None else f", before it {election['master_before']}"
     reason = ELECTION_REASONS.get(election["reason"], election["reason"])
     return f"{words}; last election: {day_clock(election['timestamp_ms'])}{before}, because {reason}"
+
+
+def _ledger(name: str, known: LedgerReport) -> dict[str, Any]:
+    leads = [one.broker_id for one in known.members if one.member == known.leader]
+    return {
+        "broker": name,
+        "mode": "dledger",
+        "master": leads[0] if leads else None,
+        "leader": known.leader,
+        "term": known.term,
+        "members": [
+            {
+                "member": one.member,
+                "id": one.broker_id,
+                "address": one.address,
+                "end_position": one.end_position,
+                "committed_position": one.committed_position,
+            }
+            for one in known.members
+        ],
+    }
+
+
+def _ledger_sentence(row: dict[str, Any]) -> str:
+    """Return a DLedger group in words: log ends and committed positions in bytes."""
+    leads = "no member leads" if row["leader"] is None else f"{row['leader']} leads"
+    term = "unknown" if row["term"] is None else row["term"]
+    members = [
+        f"{one['member']} (id {one['id']}) "
+        + ("unknown" if one["end_position"] is None else f"{one['committed_position']}/{one['end_position']}")
+        for one in row["members"]
+    ]
+    return f"{row['broker']}: {leads}, term {term}; members, with what is committed of their logs: {', '.join(members)}"
 
 
 def cluster_transfer(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from .config import load
+from .config import Config, load
 from .exits import UsageError, lake_in_use
 from .imports import collector_paused
 from .output import say
@@ -52,10 +52,14 @@ def serve(app: Any, listening: socket.socket, words: str, tls: tuple[str, str] |
 
 def sources_of(lake: str | None, namesrv: str | None, config: Path | None) -> Sources:
     """Return the sources that the options name. UsageError, SourceUnavailable: there is none, or no lake there."""
+    return sources_in(load(config), lake, namesrv)
+
+
+def sources_in(settings: Config, lake: str | None = None, namesrv: str | None = None) -> Sources:
+    """Return the sources that the options or else the settings name. UsageError, SourceUnavailable."""
     with collector_paused():
         from mqtrail.answers import Sources
 
-    settings = load(config)
     folder, servers = settings.lake(lake), settings.namesrv(namesrv, is_default_used=False)
     if folder is None and not servers:
         raise UsageError(

@@ -82,6 +82,14 @@ StoreUrl = Annotated[
         "postgresql://user@host/database. [env: MQTRAIL_STORE_URL, default: a CommitLog]",
     ),
 ]
+StoreNodes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--node",
+        metavar="NAME=URL",
+        help="Further database for queues; repeat it for each. [env: MQTRAIL_STORE_NODES, default: none]",
+    ),
+]
 SkipDamaged = Annotated[
     bool | None,
     typer.Option(
@@ -179,6 +187,7 @@ def up(
     flush: FlushMode = None,
     segment_size: SegmentSize = None,
     store: StoreUrl = None,
+    store_nodes: StoreNodes = None,
     skip_damaged: SkipDamaged = None,
     broker_trace: BrokerTrace = None,
     trace_topic: TraceTopic = None,
@@ -210,6 +219,7 @@ def up(
             "broker_port": broker_port,
             "metrics_port": metrics_port,
             "store_url": store,
+            "store_nodes": " ".join(store_nodes) if store_nodes else None,
         },
         "tls_server": {"self_signed": _self_signed(tls)},
     }
@@ -438,6 +448,8 @@ def _ready_json(node: AnyNode) -> dict[str, object]:
 
 
 def _ready_text(node: AnyNode, took_s: float) -> None:
+    from mqtrail.node import shown_url
+
     config = node.config
     lines = [f"mqtrail is ready after {took_s:.2f} s; press Ctrl-C to stop"]
     lines.append(f"  name server  {node.namesrv_address}{' (joined)' if config.namesrv_port is None else ''}")
@@ -455,6 +467,7 @@ def _ready_text(node: AnyNode, took_s: float) -> None:
     lines.append(f"  data         {config.data}")
     if config.store_url:
         lines.append(f"  messages     {_shown_store(config)}")
+        lines += [f"               {shown_url(node_of_store)}" for node_of_store in config.store_nodes.split()]
     lines.append(f"  flush        {DURABILITY[config.broker.sync_flush]}")
     trace = f"topic {config.broker.trace_topic}" if config.broker.trace_topic_enable else "no topic is created"
     lines.append(

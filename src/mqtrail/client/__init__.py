@@ -20,6 +20,7 @@ from mqtrail.wire import (
 from .admin import (
     END_MS_MAX,
     OFFSETS_AT_MEMBERS,
+    SERVER_SIDE_RESET,
     AclVersion,
     Admin,
     BrokerDelays,
@@ -35,6 +36,8 @@ from .admin import (
     HalfMessage,
     HandedOut,
     LagSum,
+    LedgerMemberInfo,
+    LedgerReport,
     LevelCount,
     Member,
     QueryResult,
@@ -154,6 +157,7 @@ from .trace import TraceCounts
 __all__ = [
     "END_MS_MAX",
     "OFFSETS_AT_MEMBERS",
+    "SERVER_SIDE_RESET",
     "AclVersion",
     "Admin",
     "Allocation",
@@ -203,6 +207,8 @@ __all__ = [
     "KeyBusy",
     "KeyClaim",
     "LagSum",
+    "LedgerMemberInfo",
+    "LedgerReport",
     "LevelCount",
     "LitePullConfig",
     "LitePullConsumer",

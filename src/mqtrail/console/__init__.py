@@ -1,10 +1,11 @@
 """Web pages over `answers`: home, search, one message, incidents, groups, cluster, pipeline. They hold no
 logic, and change nothing unless the console is given `ClusterChanges`.
 
-`make_console` returns the application, with the HTTP API beside the pages. What comes from messages is shown as text:
-never as HTML, never as a link, control and invisible characters escaped.
+`make_console` returns the application, with the HTTP API beside the pages; `make_clusters_console` that of several
+clusters. What comes from messages is shown as text: never as HTML, never as a link, control and invisible characters
+escaped.
 """
 
-from .app import make_console
+from .app import make_clusters_console, make_console
 
-__all__ = ["make_console"]
+__all__ = ["make_clusters_console", "make_console"]

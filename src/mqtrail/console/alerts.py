@@ -25,16 +25,18 @@ PHASES: Final = {
 
 async def alerts(desk: Desk, reader: PageReader) -> None:
     """Draw open alerts and the last ones; load them again while the page is live."""
+    path = desk.alerts
+    assert path is not None, "the page exists only with a file"
     with frame(reader, reader.say("alerts")):
         tag("p", reader.say("alerts_text"), "quiet")
         live = ui.switch(reader.say("live"), value=True)
         part = PagePart(desk, reader)
-        commands(reader, ["mqtrail", "alerts", "list"], "/alerts")
+        own = ["env", f"MQTRAIL_DATA={path.parent}"] if reader.cluster is not None else []
+        commands(reader, [*own, "mqtrail", "alerts", "list"], "/alerts")
 
     def ask() -> AlertsAnswer:
         desk.sources.check(Right.READ)
-        assert desk.alerts is not None, "the page exists only with a file"
-        return read_alerts(desk.alerts, SHOWN_MAX, now_ms())
+        return read_alerts(path, SHOWN_MAX, now_ms())
 
     await keep_live(live, lambda: part.show(ask, partial(_draw, reader)), LIVE_S)
 

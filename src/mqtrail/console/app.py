@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
 os.environ.setdefault("NICEGUI_STORAGE_PATH", os.devnull)  # the console stores nothing
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import RedirectResponse
 from nicegui import ui
 
 from mqtrail.answers import DeadLetterConditions, LatencySegment, Sources
-from mqtrail.answers.access import SEARCHES_FILE, AccessDesk, SavedSearches
+from mqtrail.answers.access import SEARCHES_FILE, AccessDesk, KnownClusters, SavedSearches, SeenSources
 from mqtrail.answers.alerts import ALERTS_FILE
 from mqtrail.answers.changes import ClusterChanges
 from mqtrail.answers.handling import HandledIncidents
-from mqtrail.answers.http import Changing, Workers, actor_of, make_api
+from mqtrail.answers.http import (
+    Changing,
+    ClusterPaths,
+    ServedClusters,
+    Workers,
+    actor_of,
+    chosen_of,
+    make_api,
+    make_clusters_api,
+)
 
 from .alerts import alerts
 from .audit import audit
@@ -29,12 +39,12 @@ from .client import client
 from .cluster import cluster
 from .dead_letters import dead_letters
 from .delayed import delayed
-from .frame import THEMES, Desk, PageReader
+from .frame import THEMES, Desk, DeskOf, PageReader
 from .groups import group, groups
 from .home import home
 from .incident import incident
 from .incidents import incidents
-from .latency import latency
+from .latency import AskedSpans, latency
 from .login import add_login
 from .message import message
 from .name_servers import name_servers
@@ -71,13 +81,42 @@ def make_console(
     workers = Workers()
     changing = None if changes is None else Changing(changes)
     app = make_api(sources, workers, changing, access, alerts, handled)
-    saved = SavedSearches(searches)
-    desk = Desk(app.state.seen, workers, changing, alerts, saved, handled)
+    desk = Desk(app.state.seen, workers, changing, alerts, SavedSearches(searches), handled)
+    _add_console(app, lambda _: desk, access, can_change=changing is not None)
+    return app
 
-    _add_pages(desk)
-    add_saved(app, saved, workers)
-    if changing is not None:
-        _add_changes(desk, changing)
+
+def make_clusters_console(clusters: ServedClusters) -> FastAPI:
+    """Return the application of several clusters: each has its pages and its API below `/c/NAME`."""
+    app = make_clusters_api(clusters)
+    desks = {
+        one.label.name: Desk(
+            SeenSources(one.sources, KnownClusters(one.sources)),
+            one.workers,
+            one.changing,
+            one.alerts,
+            SavedSearches(one.searches),
+            one.handled,
+        )
+        for one in clusters.all
+    }
+
+    def desk_of(request: Request) -> Desk:
+        chosen = chosen_of(request.scope)
+        assert chosen is not None, "FirstCluster leads such a request to a cluster"
+        return desks[chosen.name]
+
+    _add_console(app, desk_of, clusters.access, can_change=any(one.changing is not None for one in clusters.all))
+    app.add_middleware(ClusterPaths, clusters=clusters)
+    return app
+
+
+def _add_console(app: FastAPI, desk_of: DeskOf, access: AccessDesk | None, *, can_change: bool) -> None:
+    """Add pages, forms and log-in to an application with an API."""
+    _add_pages(desk_of)
+    add_saved(app, desk_of)
+    if can_change:
+        _add_changes(desk_of)
     app.add_api_route("/preferences", preferences, include_in_schema=False)
     if access is not None:
         add_login(app, access)
@@ -86,10 +125,9 @@ def make_console(
     )
     app.add_middleware(NoncedScripts)
     app.add_middleware(CompressedFiles)
-    return app
 
 
-def _add_pages(desk: Desk) -> None:
+def _add_pages(desk_of: DeskOf) -> None:
     """Add all pages: those without parameters, those of one object, and the rest."""
     for path, draw in (
         ("/", home),
@@ -105,17 +143,17 @@ def _add_pages(desk: Desk) -> None:
         ("/alerts", alerts),
         ("/pipeline", pipeline),
     ):
-        _add_page(desk, path, draw)
+        _add_page(desk_of, path, draw)
     for path, draw_named in (("/group", group), ("/topic", topic), ("/broker", broker)):
-        _add_named_page(desk, path, draw_named)
+        _add_named_page(desk_of, path, draw_named)
 
     @ui.page("/search", response_timeout=PAGE_S)
     async def search_page(request: Request, q: str = "", skip: int = 0, unsaved: str = "") -> None:
-        await search(desk.of(request), PageReader.of(request), q, max(0, min(skip, SKIP_MAX)), unsaved)
+        await search(desk_of(request).of(request), PageReader.of(request), q, max(0, min(skip, SKIP_MAX)), unsaved)
 
     @ui.page("/message", response_timeout=PAGE_S)
     async def message_page(request: Request, id: str = "") -> None:
-        await message(desk.of(request), PageReader.of(request), id.strip()[:1_000])
+        await message(desk_of(request).of(request), PageReader.of(request), id.strip()[:1_000])
 
     @ui.page("/dead-letters", response_timeout=PAGE_S)
     async def dead_letters_page(
@@ -124,47 +162,54 @@ def _add_pages(desk: Desk) -> None:
         cut = None if error is None else error[:255]
         first = max(0, min(skip, SKIP_MAX))
         wanted = DeadLetterConditions(group_name=group[:255], topic=topic[:255], error=cut, skip=first)
-        await dead_letters(desk.of(request), PageReader.of(request), wanted)
+        await dead_letters(desk_of(request).of(request), PageReader.of(request), wanted)
 
     @ui.page("/client", response_timeout=PAGE_S)
     async def client_page(request: Request, group: str = "", id: str = "") -> None:
-        await client(desk.of(request), PageReader.of(request), group[:255], id[:1_000])
+        await client(desk_of(request).of(request), PageReader.of(request), group[:255], id[:1_000])
 
     @ui.page("/incident", response_timeout=PAGE_S)
     async def incident_page(request: Request, id: str = "") -> None:
-        await incident(desk.of(request), PageReader.of(request), id.strip()[:64], actor_of(request, "page"))
+        await incident(desk_of(request).of(request), PageReader.of(request), id.strip()[:64], actor_of(request, "page"))
 
     @ui.page("/stored", response_timeout=PAGE_S)
     async def stored_page(request: Request, evidence: str = "") -> None:
-        await stored(desk.of(request), PageReader.of(request), evidence.strip()[:1_000])
+        await stored(desk_of(request).of(request), PageReader.of(request), evidence.strip()[:1_000])
 
     @ui.page("/latency", response_timeout=PAGE_S)
     async def latency_page(request: Request, part: LatencySegment = LatencySegment.HANDLER) -> None:
-        await latency(desk.of(request), PageReader.of(request), part)
+        asked = AskedSpans(*(request.query_params.get(name, "")[:32] for name in ("from", "to", "against")))
+        await latency(desk_of(request).of(request), PageReader.of(request), part, asked)
 
 
-def _add_page(desk: Desk, path: str, draw: Callable[[Desk, PageReader], Awaitable[None]]) -> None:
+def _add_page(desk_of: DeskOf, path: str, draw: Callable[[Desk, PageReader], Awaitable[None]]) -> None:
     @ui.page(path, response_timeout=PAGE_S)
     async def page(request: Request) -> None:
-        await draw(desk.of(request), PageReader.of(request))
+        await draw(desk_of(request).of(request), PageReader.of(request))
 
 
-def _add_named_page(desk: Desk, path: str, draw: Callable[[Desk, PageReader, str], Awaitable[None]]) -> None:
+def _add_named_page(desk_of: DeskOf, path: str, draw: Callable[[Desk, PageReader, str], Awaitable[None]]) -> None:
     @ui.page(path, response_timeout=PAGE_S)
     async def page(request: Request, name: str = "") -> None:
-        await draw(desk.of(request), PageReader.of(request), name[:255])
+        await draw(desk_of(request).of(request), PageReader.of(request), name[:255])
 
 
-def _add_changes(desk: Desk, changing: Changing) -> None:
+def _add_changes(desk_of: DeskOf) -> None:
+    def changing_of(request: Request) -> Changing:
+        """Return what changes the cluster, also if the reader may not: then it refuses."""
+        found = desk_of(request).changing
+        if found is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND, "found a lake alone, expected a cluster that can be changed")
+        return found
+
     @ui.page("/change", response_timeout=PAGE_S)
     async def change_page(request: Request) -> None:
-        await change(
-            desk.of(request), changing, PageReader.of(request), request.query_params, actor_of(request, "page")
-        )
+        changing, reader = changing_of(request), PageReader.of(request)
+        await change(desk_of(request).of(request), changing, reader, request.query_params, actor_of(request, "page"))
 
     @ui.page("/audit", response_timeout=PAGE_S)
     async def audit_page(request: Request) -> None:
-        await audit(desk.of(request), changing, PageReader.of(request))
+        await audit(desk_of(request).of(request), changing_of(request), PageReader.of(request))
 
 
 async def preferences(to: str = "/", language: str = "", theme: str = "") -> RedirectResponse:

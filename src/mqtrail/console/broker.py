@@ -8,16 +8,15 @@ from nicegui import ui
 
 from mqtrail.answers import BrokerSettingsAnswer
 
-from .frame import Desk, PagePart, PageReader, bounds, commands, frame, section, start_with, table, tag
+from .frame import Desk, PagePart, PageReader, bounds, commands, frame, lacks_cluster, section, table, tag
 
 
 async def broker(desk: Desk, reader: PageReader, name: str) -> None:
     """Draw the settings of a master."""
     with frame(reader, f"{reader.say('broker')} {name}"):
-        if desk.sources.live is None:
-            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+        if lacks_cluster(desk, reader):
             return
-        if desk.changing is not None:
+        if desk.can_administer:
             with section(reader.say("set-broker-settings")):
                 _form(reader, name)
         with section(reader.say("settings")):

@@ -9,14 +9,13 @@ from nicegui import ui
 
 from mqtrail.answers import BrokerAccessAnswer
 
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, section, start_with, table, tag
+from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, lacks_cluster, section, table, tag
 
 
 async def broker_access(desk: Desk, reader: PageReader) -> None:
     """Draw users and policies of all masters."""
     with frame(reader, reader.say("broker_access")):
-        if desk.sources.live is None:
-            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+        if lacks_cluster(desk, reader):
             return
         tag("p", reader.say("broker_access_text"))
         part = PagePart(desk, reader)

@@ -37,7 +37,7 @@ from mqtrail.answers.changes import (
 from mqtrail.answers.http import Changing
 from mqtrail.clock import now_ms
 from mqtrail.gateway import Problem
-from mqtrail.wire import IdError, MessageQueue, parse_moment
+from mqtrail.wire import IdError, MessageQueue, number_of, parse_moment
 
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, commands, frame, link, section, table, tag
 from .looks import count
@@ -119,16 +119,15 @@ def _of_offsets(asked: QueryParams) -> Change:
     group, topic = asked.get("group", "").strip(), asked.get("topic", "").strip()
     if asked.get("action") == "clone-offsets":
         return CloneOffsets(source=asked.get("source", "").strip(), group=group, topic=topic)
-    offset = asked.get("offset", "").strip()
-    if not offset.isdecimal():
-        raise InvalidChange(f"offset: found {offset[:80]!r}, expected a number")
+    text = asked.get("offset", "").strip()
+    offset = number_of(text)
+    if offset is None:
+        raise InvalidChange(f"offset: found {text[:80]!r}, expected a number")
     try:
         queue = MessageQueue.at(topic, asked.get("queue", "").strip())
     except IdError as error:
         raise InvalidChange(f"queue: {error}") from None
-    return SetOffset(
-        group=group, topic=topic, broker=queue.broker_name, queue_id=queue.queue_id, offset=int(offset[:18])
-    )
+    return SetOffset(group=group, topic=topic, broker=queue.broker_name, queue_id=queue.queue_id, offset=offset)
 
 
 def _of_waiting(asked: QueryParams) -> Change:

@@ -9,9 +9,10 @@ from typing import Any, Final
 from nicegui import ui
 
 from mqtrail.answers import BrokerRow, BrokersAnswer, GroupsAnswer, TopicRow, TopicsAnswer
+from mqtrail.answers.access import Right
 from mqtrail.wire import MASTER_ID
 
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
+from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, lacks_cluster, link, section, table, tag
 from .groups import group_form
 from .looks import count
 from .topic import permission, topic_form
@@ -22,8 +23,7 @@ ROWS_MAX: Final = 500
 async def cluster(desk: Desk, reader: PageReader) -> None:
     """Ask brokers, topics and groups at the same time. A part that fails shows its error."""
     with frame(reader, reader.say("cluster")):
-        if desk.sources.live is None:
-            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+        if lacks_cluster(desk, reader):
             return
         with tag("div", classes="tools"):
             for name, path in (
@@ -32,12 +32,12 @@ async def cluster(desk: Desk, reader: PageReader) -> None:
                 ("pops", "/pops"),
                 ("replication", "/replication"),
                 ("name_servers", "/name-servers"),
-                ("broker_access", "/broker-access"),
+                *([("broker_access", "/broker-access")] if Right.ADMINISTER in desk.rights else []),
             ):
                 link(reader.say(name), path, "button")
-            if desk.changing is not None:
+            if desk.can_administer:
                 link(reader.say("audit_log"), "/audit", "button")
-        if desk.changing is not None:
+        if desk.can_administer:
             with section(reader.say("set-topic")):
                 topic_form(reader)
             with section(reader.say("set-group")):

@@ -12,7 +12,7 @@ document.addEventListener("keydown", (event) => {
   const goes = { h: "/", s: "/search", i: "/incidents", d: "/dead-letters", g: "/groups", l: "/latency", c: "/cluster", p: "/pipeline", a: "/alerts" }[event.key];
   if (event.key === "/") document.getElementById("query")?.focus();
   else if (event.key === "?") document.getElementById("help")?.showModal();
-  else if (goes) location.href = goes;
+  else if (goes) location.href = document.documentElement.dataset.root + goes;
   else return;
   event.preventDefault();
 });

@@ -14,7 +14,7 @@ from mqtrail.answers import DeadLetter, DeadLetterConditions, DeadLetterError, D
 from mqtrail.answers.changes import LETTERS_MAX
 from mqtrail.clock import now_ms
 
-from .frame import Desk, PagePart, PageReader, bounds, commands, frame, link, section, start_with, table, tag
+from .frame import Desk, PagePart, PageReader, bounds, commands, frame, lacks_lake, link, section, table, tag
 from .looks import UNKNOWN, count, duration
 
 PATH: Final = "/dead-letters"
@@ -28,8 +28,7 @@ async def dead_letters(desk: Desk, reader: PageReader, wanted: DeadLetterConditi
     can_resend = desk.changing is not None and desk.sources.live is not None
     view = _View(reader, replace(wanted, limit=PAGE_SIZE), can_resend)
     with frame(reader, reader.say("dead_letters")):
-        if desk.sources.lake is None:
-            start_with(reader, "no_lake", "mqtrail console --lake DIR")
+        if lacks_lake(desk, reader):
             return
         tag("p", reader.say("dead_letters_text"), "quiet")
         view.form()

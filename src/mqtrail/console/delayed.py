@@ -18,9 +18,9 @@ from .frame import (
     commands,
     frame,
     keep_live,
+    lacks_cluster,
     link,
     section,
-    start_with,
     table,
     tag,
 )
@@ -30,8 +30,7 @@ from .looks import count, duration
 async def delayed(desk: Desk, reader: PageReader) -> None:
     """Draw what waits on all brokers, and load it again while the page is live."""
     with frame(reader, reader.say("delayed_page")):
-        if desk.sources.live is None:
-            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+        if lacks_cluster(desk, reader):
             return
         tag("p", reader.say("delayed_text"))
         live = ui.switch(reader.say("live"), value=True)

@@ -21,7 +21,17 @@ from mqtrail import trail
 from mqtrail.answers import FIELDS, TEXT_SIZE_MAX, Scope
 from mqtrail.answers.access import Right, SavedSearches, SeenSources
 from mqtrail.answers.handling import HandledIncidents
-from mqtrail.answers.http import API_PREFIX, LOGIN, Changing, Workers, visitor_of
+from mqtrail.answers.http import (
+    API_PREFIX,
+    CLUSTERS_PREFIX,
+    LOGIN,
+    Changing,
+    ChosenCluster,
+    Workers,
+    chosen_of,
+    path_within,
+    visitor_of,
+)
 from mqtrail.clock import now_ms
 from mqtrail.gateway import Problem
 from mqtrail.wire import visible
@@ -45,6 +55,15 @@ PAGES: Final = (
     ("/alerts", "alerts"),
 )
 FAULT: Final = "a fault of mqtrail, not of the lake or the cluster: report it with the console's log"
+OF_ONE_CLUSTER: Final = ("/message", "/incident", "/client", "/stored", "/change")
+"""Pages about what no other cluster has."""
+IN_FILE: Final = {
+    "no_lake": ("no_lake_in_file", 'lake = "DIR"'),
+    "no_cluster": ("no_cluster_in_file", 'namesrv = "HOST:PORT"'),
+}
+"""What to say of a cluster that lacks a source, and what its table in the file of `--clusters` needs."""
+ADDRESSES: Final = ("href", "action", "data-names")
+"""Attributes that are addresses."""
 MARKS: Final = {"error": "✖", "warning": "▲", "open": "◌", "info": "ℹ", "good": "✔"}
 """A mark beside each color: color is never the only sign."""
 
@@ -60,16 +79,28 @@ class Desk:
     alerts: Path | None = None
     """The file of `mqtrail alerts run`; None: there is no page for it."""
     searches: SavedSearches | None = None
-    """What people saved; None: nobody can."""
+    """The saved searches; None: none can be saved."""
     handled: HandledIncidents | None = None
     """The acknowledged and muted incidents; None: unknown."""
+    rights: frozenset[Right] = frozenset(Right)
+    """What the roles of the reader give, at least on some topics."""
 
     def of(self, request: Request) -> Desk:
         """Return what a page of this request answers from: the sources as its reader may see them."""
         now = visitor_of(request).now
-        may_change = any(one.gives(Right.OPERATE) for one in now().grants)
+        rights = frozenset(right for right in Right for one in now().grants if one.gives(right))
         seen = SeenSources(self.sources.sources, self.sources.names, now)
-        return replace(self, sources=seen, changing=self.changing if may_change else None)
+        changing = self.changing if Right.OPERATE in rights else None
+        return replace(self, sources=seen, changing=changing, rights=rights)
+
+    @property
+    def can_administer(self) -> bool:
+        """Whether the reader may change topics, groups and settings."""
+        return self.changing is not None and Right.ADMINISTER in self.rights
+
+
+DeskOf = Callable[[Request], Desk]
+"""Returns what the cluster of a request has, before its reader's rights are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +110,31 @@ class PageReader:
     language: Language
     theme: str
     path: str
-    server: str  # http://host:port of this console, as the reader's browser names it
+    server: str  # http://host:port[/c/NAME] of this console, as the reader's browser names it
     zone: tzinfo
     name: str  # of the person; '' without accounts
     csrf: str
+    root: str = ""
+    """`/c/NAME`, before the path of each page of a cluster; '' if the console has one cluster."""
+    page: str = "/"
+    """The path without root."""
+    cluster: ChosenCluster | None = None
+    """The cluster of the page; None: the console has one."""
 
     @classmethod
     def of(cls, request: Request) -> PageReader:
         """Return the choices in the request's cookies."""
         language = language_of(request.cookies.get("mqtrail-language"), request.headers.get("accept-language", ""))
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        server = f"{request.url.scheme}://{request.url.netloc}"
+        root = str(request.scope.get("root_path", ""))
+        server = f"{request.url.scheme}://{request.url.netloc}{root}"
         zone = zone_of(unquote(request.cookies.get("mqtrail-zone", "")))
         theme = request.cookies.get("mqtrail-theme", "")
         found = getattr(request.state, "visitor", None)  # the pages of log-in have none
         name = found.now().name if found is not None else ""
-        return cls(language, theme, path, server, zone, name, found.csrf if found is not None else "")
+        csrf = found.csrf if found is not None else ""
+        chosen, page = chosen_of(request.scope), path_within(request.scope)
+        return cls(language, theme, path, server, zone, name, csrf, root, page, chosen)
 
     def say(self, name: str, **values: object) -> str:
         """Return a text in the reader's language."""
@@ -119,7 +159,10 @@ class PageReader:
 
 
 def tag(name: str, content: object = "", /, classes: str = "", **attributes: str) -> TextElement:
-    """Add an element with this text. The text is never read as HTML; its control characters are escaped."""
+    """Add an element with this text. The text is never read as HTML; its control characters are escaped.
+
+    An address that begins with `/` is one of the page's cluster.
+    """
     made = TextElement(tag=name, text=visible(str(content)))
     if classes:
         made.classes(classes)
@@ -127,6 +170,10 @@ def tag(name: str, content: object = "", /, classes: str = "", **attributes: str
         # The attribute (^) of Vue, not the property: that one is set again whenever the page is redrawn, over what the
         # reader has typed since.
         attributes["^value"] = attributes.pop("value")
+    root = ui.context.client.request.scope.get("root_path", "")
+    for one in ADDRESSES:
+        if attributes.get(one, "").startswith("/"):
+            attributes[one] = root + attributes[one]
     made.props.update(attributes)
     return made
 
@@ -142,15 +189,19 @@ def link(content: str, path: str, classes: str = "", **parameters: str) -> TextE
 def frame(reader: PageReader, title: str, *, query: str = "") -> Iterator[None]:
     """Draw a page around the block: navigation, search field, help."""
     ui.add_css(STYLE)
-    ui.add_head_html(f'<script>document.documentElement.lang = "{reader.language}";{SCRIPT}</script>')
-    ui.page_title(f"{visible(title)} – mqtrail")
+    place = f'document.documentElement.dataset.root = "{reader.root}"'  # its characters are safe: the file's check
+    ui.add_head_html(f'<script>document.documentElement.lang = "{reader.language}";{place};{SCRIPT}</script>')
+    about = f" – {visible(reader.cluster.title)}" if reader.cluster else ""
+    ui.page_title(f"{visible(title)}{about} – mqtrail")
     ui.dark_mode(THEMES.get(reader.theme))
     ui.query(".nicegui-content").classes(replace="page")
     tag("a", reader.say("skip_to_content"), "skip", href="#content")
     with tag("header", classes="top"):
+        if reader.cluster is not None:
+            _clusters(reader, reader.cluster)
         with tag("nav", **{"aria-label": "mqtrail"}):
             for path, name in PAGES:
-                here = reader.path.split("?")[0] == path
+                here = reader.page == path
                 link(reader.say(name), path, "here" if here else "").props.update(
                     {"aria-current": "page"} if here else {}
                 )
@@ -171,6 +222,21 @@ def frame(reader: PageReader, title: str, *, query: str = "") -> Iterator[None]:
     with tag("main", id="content"):
         tag("h1", title)
         yield
+
+
+def _clusters(reader: PageReader, chosen: ChosenCluster) -> None:
+    """Draw the cluster of the page, and links to the same page of the others."""
+    to = "/" if reader.page in OF_ONE_CLUSTER else reader.path.removeprefix(reader.root)
+    with tag("details", classes="clusters"):
+        tag("summary", f"{reader.say('cluster')}: {chosen.title}", title=reader.say("choose_cluster"))
+        with tag("nav", **{"aria-label": reader.say("choose_cluster")}), tag("ul"):
+            for one in chosen.seen:
+                is_here = one.name == chosen.name
+                with tag("li"):
+                    made = tag("a", one.title, "here" if is_here else "")
+                    made.props.update({"href": f"{CLUSTERS_PREFIX}{one.name}{to}"})
+                    if is_here:
+                        made.props.update({"aria-current": "true"})
 
 
 def _query_bar(reader: PageReader, query: str) -> None:
@@ -244,7 +310,7 @@ async def keep_live(live: ui.switch, load: Callable[[], Awaitable[object]], ever
 
 
 class PagePart:
-    """A part of a page that is asked for by itself. If its source fails it says so, above the last answer."""
+    """A part of a page that is asked for by itself. If its source fails, the error is above the last answer."""
 
     def __init__(self, desk: Desk, reader: PageReader) -> None:
         self._desk = desk
@@ -255,9 +321,13 @@ class PagePart:
         with self._answer:
             tag("p", reader.say("loading"), "quiet")
         self._as_of = ""
+        self._drawn: object = None
 
-    async def show(self, ask: Callable[[], T], draw: Callable[[T], None]) -> T | None:
-        """Ask in a worker and draw the answer; None if it failed."""
+    async def show(self, ask: Callable[[], T], draw: Callable[[T], None], *, is_kept: bool = False) -> T | None:
+        """Ask in a worker and draw the answer; None if it failed.
+
+        is_kept: an answer that equals the one drawn is not drawn again, so that what the reader does there goes on.
+        """
         try:
             answer = await self._desk.workers.run(ask)
         except Problem as problem:
@@ -265,14 +335,19 @@ class PagePart:
             if problem.status is HTTPStatus.UNAUTHORIZED:
                 ui.navigate.to(f"{LOGIN}?to={quote(self._reader.path)}")
             return None
+        if is_kept and answer == self._drawn:
+            self._problem.set_visibility(False)
+            return answer
         if not self.put(lambda: draw(answer)):
             return None
+        self._drawn = answer
         at_ms = _as_of(answer)
         self._as_of = "" if at_ms is None else self._reader.moment(at_ms)
         return answer
 
     def put(self, draw: Callable[[], None]) -> bool:
         """Draw the part again; return whether that succeeded."""
+        self._drawn = None
         self._problem.set_visibility(False)
         self._answer.clear()
         try:
@@ -295,6 +370,7 @@ class PagePart:
             if self._as_of:
                 tag("p", self._reader.say("older_below", at=self._as_of))
         if not self._as_of:
+            self._drawn = None
             self._answer.clear()
 
 
@@ -357,10 +433,32 @@ def _cell(cell: Any) -> None:
         tag("td", cell, "number" if isinstance(cell, int | float) else "")
 
 
+def lacks_cluster(desk: Desk, reader: PageReader) -> bool:
+    """Return whether this console has no cluster; then draw how to start one with a cluster."""
+    if desk.sources.live is not None:
+        return False
+    start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+    return True
+
+
+def lacks_lake(desk: Desk, reader: PageReader) -> bool:
+    """Return whether this console has no lake; then draw how to make one and start one with it."""
+    if desk.sources.lake is not None:
+        return False
+    start_with(reader, "no_lake", "mqtrail pipeline once --namesrv HOST:PORT --lake DIR\nmqtrail console --lake DIR")
+    return True
+
+
 def start_with(reader: PageReader, name: str, command: str) -> None:
-    """Draw what to do where there is no such source."""
-    tag("p", reader.say(name))
-    tag("pre", command)
+    """Draw what to do where there is no such source. name: `no_lake` or `no_cluster`."""
+    words, lines = name, command.splitlines()
+    if reader.cluster is not None:
+        words, needed = IN_FILE[name]
+        lines = ["[[clusters]]", f'name = "{reader.cluster.name}"', needed]
+    tag("p", reader.say(words))
+    with tag("pre"):
+        for line in lines:
+            tag("div", line)
 
 
 def commands(reader: PageReader, command: Sequence[str], path: str = "", **parameters: str) -> None:

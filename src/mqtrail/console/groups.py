@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from mqtrail.answers import GroupWait, LagAnswer, MembersAnswer
+from mqtrail.answers import GroupWait, LagAnswer, MembersAnswer, number_text
 from mqtrail.answers.changes import RETRIES_MAX
 from mqtrail.client import GroupLag, TrendState
 
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, frame, keep_live, link, section, start_with, table, tag
+from .frame import MARKS, Desk, PagePart, PageReader, bounds, frame, keep_live, lacks_cluster, link, section, table, tag
 from .looks import count, duration
 
 ROWS_MAX: Final = 500
@@ -23,8 +23,7 @@ SKIPS_MAX: Final = 20  # topics of a group with a button
 async def groups(desk: Desk, reader: PageReader) -> None:
     """Draw what waits in all groups, and load it again while the page is live."""
     with frame(reader, reader.say("groups")):
-        if desk.sources.live is None:
-            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+        if lacks_cluster(desk, reader):
             return
         live = ui.switch(reader.say("live"), value=True)
         part = PagePart(desk, reader)
@@ -61,8 +60,7 @@ def draw_waits(reader: PageReader, answer: LagAnswer, *, rows_max: int) -> None:
 async def group(desk: Desk, reader: PageReader, name: str) -> None:
     """Draw one group: queues, the messages that have waited longest, members."""
     with frame(reader, f"{reader.say('group')} {name}"):
-        if desk.sources.live is None:
-            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+        if lacks_cluster(desk, reader):
             return
         with tag("div", classes="tools"):
             link(reader.say("search"), "/search", "button", q=f'group:"{name}"')
@@ -78,6 +76,7 @@ async def group(desk: Desk, reader: PageReader, name: str) -> None:
                 _form_of(reader, "clone-offsets", name, ("source", "120"), ("topic", "255"))
             with section(reader.say("set-offset")):
                 _form_of(reader, "set-offset", name, ("topic", "255"), ("queue", "280"), ("offset", "18"))
+        if desk.can_administer:
             with section(reader.say("set-group")):
                 group_form(reader, name)
             with section(reader.say("delete-group")):
@@ -115,7 +114,7 @@ def _form_of(reader: PageReader, action: str, group_name: str, *fields: tuple[st
         for field, value in (("action", action), ("group", group_name)):
             tag("input", type="hidden", name=field, value=value)
         for field, size in fields:
-            words = reader.say(f"field_{field}")
+            words = reader.say(f"offset_{field}")
             tag("input", name=field, maxlength=size, required="", placeholder=words, **{"aria-label": words})
         tag("button", reader.say("plan_it"), type="submit")
 
@@ -180,7 +179,7 @@ def trend(reader: PageReader, one: GroupLag) -> str:
     """Return the trend of a group in words, with its rates."""
     found = one.trend
     drain = duration(None if found.drain_s is None else found.drain_s * 1000)
-    rates = [f"{rate:.3g}/s" for rate in (found.consumed_per_s, found.produced_per_s) if rate is not None]
+    rates = [f"{number_text(rate)}/s" for rate in (found.consumed_per_s, found.produced_per_s) if rate is not None]
     words = reader.say(found.state.value, drain=drain)
     return f"{words} ({' ← '.join(rates)})" if rates else words
 

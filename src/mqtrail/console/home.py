@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime, tzinfo
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -17,6 +16,7 @@ from mqtrail.answers import FreshnessAnswer, LagAnswer, NameServersAnswer, Repor
 from mqtrail.clock import now_ms
 from mqtrail.trail import Settings
 
+from .advice import code_advice
 from .cluster import draw_brokers
 from .frame import (
     MARKS,
@@ -27,14 +27,15 @@ from .frame import (
     codes,
     frame,
     keep_live,
+    lacks_cluster,
+    lacks_lake,
     link,
     section,
-    start_with,
     table,
     tag,
 )
 from .groups import draw_waits
-from .looks import count, duration
+from .looks import count, duration, local_ms
 from .texts import code_text
 
 LIVE_S: Final = 15.0
@@ -82,8 +83,10 @@ async def home(desk: Desk, reader: PageReader) -> None:
             asked.append(
                 wrong.show(lambda: lake().report(now_ms(), worst=0, is_last_day=True), lambda one: _wrong(reader, one))
             )
-            asked.append(history.show(lambda: lake().history(now_ms(), is_last_day=True), chart.draw))
-            asked.append(fresh.show(lambda: lake().freshness(now_ms()), partial(_freshness, reader)))
+            asked.append(history.show(lambda: lake().history(now_ms(), is_last_day=True), chart.draw, is_kept=True))
+            asked.append(
+                fresh.show(lambda: lake().freshness(now_ms()), partial(_freshness, desk.sources.settings, reader))
+            )
         if lag and brokers and servers:
             live_cluster = desk.sources.of_cluster()
             asked.append(lag.show(live_cluster.lag, lambda one: _lag(reader, one)))
@@ -95,17 +98,11 @@ async def home(desk: Desk, reader: PageReader) -> None:
 
 
 def _lake_part(desk: Desk, reader: PageReader) -> PagePart | None:
-    if desk.sources.lake is not None:
-        return PagePart(desk, reader)
-    start_with(reader, "no_lake", "mqtrail pipeline once --namesrv HOST:PORT --lake DIR\nmqtrail console --lake DIR")
-    return None
+    return None if lacks_lake(desk, reader) else PagePart(desk, reader)
 
 
 def _cluster_part(desk: Desk, reader: PageReader) -> PagePart | None:
-    if desk.sources.live is not None:
-        return PagePart(desk, reader)
-    start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
-    return None
+    return None if lacks_cluster(desk, reader) else PagePart(desk, reader)
 
 
 def _wrong(reader: PageReader, report: Report) -> None:
@@ -134,7 +131,7 @@ def _wrong(reader: PageReader, report: Report) -> None:
             def example(one: Any = one) -> None:
                 link(one.example, "/message", id=one.example)
 
-            advice = trail.CODES[one.code].advice
+            advice = code_advice(one.code, reader.language)
             add([code, one.about, number, code_text(one.code, reader.language), advice, example])
 
 
@@ -161,7 +158,7 @@ class _Chart:
         self._ends[name] = str(event.args)[:32]
 
     def _open_typed(self) -> None:
-        first_ms, end_ms = (_local_ms(self._ends[name], self._reader.zone) for name in ("from", "to"))
+        first_ms, end_ms = (local_ms(self._ends[name], self._reader.zone) for name in ("from", "to"))
         if first_ms is not None or end_ms is not None:
             self._open(first_ms, end_ms)
 
@@ -241,19 +238,11 @@ def brushed(areas: Any, times: Sequence[int], step_ms: int) -> tuple[int, int] |
     """Return [first, end) in ms of what the reader drew over the chart; None: nothing, as after a click."""
     try:
         first, last = (int(one) for one in areas[0]["coordRange"])
-    except (TypeError, ValueError, LookupError):
+    except (TypeError, ValueError, LookupError, OverflowError):
         return None
     if not (0 <= first <= last < len(times)):
         return None
     return times[first], times[last] + step_ms
-
-
-def _local_ms(text: str, zone: tzinfo) -> int | None:
-    """Return the epoch ms of a field's time in a zone; None: the field is empty, or not filled in completely."""
-    try:
-        return int(datetime.fromisoformat(text).replace(tzinfo=zone).timestamp() * 1_000)
-    except (ValueError, OverflowError):
-        return None
 
 
 def tag_summary(reader: PageReader) -> Any:
@@ -262,7 +251,7 @@ def tag_summary(reader: PageReader) -> Any:
     return tag("div")
 
 
-def _freshness(reader: PageReader, answer: FreshnessAnswer) -> None:
+def _freshness(settings: Settings, reader: PageReader, answer: FreshnessAnswer) -> None:
     """Draw until when the lake knows each source; a source that is old, or unknown, is marked."""
     bounds(reader, answer.scope)
     if not answer.sources:
@@ -274,7 +263,7 @@ def _freshness(reader: PageReader, answer: FreshnessAnswer) -> None:
             words = " ".join(part for part in (reader.say(f"fresh_{one.source}"), one.broker_name) if part)
             source = f"{one.cluster} / {words}" if answer.scope.is_mixed else words
             behind_ms = None if one.known_ms is None else max(0, now_ms() - one.known_ms)
-            is_late = behind_ms is None or behind_ms > Settings().state_age_ms_max
+            is_late = behind_ms is None or behind_ms > settings.state_age_ms_max
             mark = MARKS["warning" if is_late or one.why else "good"]
             add([f"{mark} {source}", reader.at(one.known_ms), duration(behind_ms), one.why])
     if len(answer.sources) > SOURCES_MAX:

@@ -14,7 +14,8 @@ from mqtrail.answers.handling import WHY_SIZE_MAX, HandledIncidents, incident_wi
 from mqtrail.clock import now_ms
 from mqtrail.gateway import Problem
 
-from .frame import MARKS, Desk, PagePart, PageReader, codes, commands, frame, link, section, start_with, table, tag
+from .advice import cause_words, symptom_words
+from .frame import MARKS, Desk, PagePart, PageReader, codes, commands, frame, lacks_lake, link, section, table, tag
 from .looks import UNKNOWN, count, duration
 
 HOUR_MS: Final = 3_600_000
@@ -25,8 +26,7 @@ VALUE: Final = "(event) => emit(event.target.value)"
 async def incident(desk: Desk, reader: PageReader, incident_id: str, actor: Actor) -> None:
     """Draw the incident with this id: of the last day of the lake, or one that the lake keeps."""
     with frame(reader, f"{reader.say('incident')} {incident_id}"):
-        if desk.sources.lake is None:
-            start_with(reader, "no_lake", "mqtrail console --lake DIR")
+        if lacks_lake(desk, reader):
             return
         part = PagePart(desk, reader)
         with section(reader.say("handling")):
@@ -80,6 +80,7 @@ class _IncidentForm:
         self._why = ""
         self._mute_ms = 24 * HOUR_MS
         self._problem: ui.element | None = None
+        self._status: ui.element | None = None
 
     async def show(self) -> None:
         """Load and draw it."""
@@ -98,7 +99,7 @@ class _IncidentForm:
     def _draw(self, found: tuple[IncidentHandling, bool]) -> None:
         handling, may = found
         reader = self._reader
-        tag("p", handling_words(reader, handling), role="status")
+        self._status = tag("p", handling_words(reader, handling), role="status", tabindex="-1")
         if may:
             self._form(handling)
         if handling.history:
@@ -159,7 +160,11 @@ class _IncidentForm:
                     tag("p", problem.detail)
             return
         self._why = ""
-        self._part.put(lambda: self._draw(found))
+        if self._part.put(lambda: self._draw(found)) and self._status is not None:
+            # The pressed button is gone; who uses the keyboard goes on at what holds now.
+            self._status.client.run_javascript(
+                f"setTimeout(() => document.getElementById({self._status.html_id!r})?.focus())"
+            )
 
 
 def _unknown() -> None:
@@ -173,9 +178,10 @@ def _act_cells(reader: PageReader, act: IncidentAct) -> list[Any]:
 
 def _incident(reader: PageReader, one: ShownIncident) -> None:
     with table([reader.say("property"), reader.say("value")], reader.say("incident")) as add:
-        add([reader.say("cause"), f"{one.cause}: {one.explanation}"])
-        add([reader.say("what"), "; ".join(one.what)])
-        add([reader.say("advice"), one.advice])
+        cause, advice = cause_words(one, reader.language)
+        add([reader.say("cause"), f"{one.cause}: {cause}"])
+        add([reader.say("what"), symptom_words(one, reader.language)])
+        add([reader.say("advice"), advice])
         add([reader.say("incident_begin"), reader.at(one.begin_ms)])
         add([reader.say("incident_end"), reader.at(one.end_ms)])
         groups = count(one.group_count) if one.group_count else "–"

@@ -9,7 +9,8 @@ from nicegui import ui
 from mqtrail.answers import IncidentsAnswer, ShownIncident
 from mqtrail.clock import now_ms
 
-from .frame import Desk, PagePart, PageReader, bounds, codes, frame, link, start_with, table, tag
+from .advice import cause_words, symptom_words
+from .frame import Desk, PagePart, PageReader, bounds, codes, frame, lacks_lake, link, table, tag
 from .incident import handling_words
 from .looks import count, duration
 
@@ -20,8 +21,7 @@ EXAMPLES_MAX: Final = 3
 async def incidents(desk: Desk, reader: PageReader) -> None:
     """Search the last day of the lake for causes. The search keeps nothing."""
     with frame(reader, reader.say("incidents")):
-        if desk.sources.lake is None:
-            start_with(reader, "no_lake", "mqtrail console --lake DIR")
+        if lacks_lake(desk, reader):
             return
         tag("p", reader.say("incidents_text"), "quiet")
         part = PagePart(desk, reader)
@@ -68,5 +68,6 @@ def _row(reader: PageReader, one: ShownIncident, add: Any) -> None:
     outside = f"{count(one.outside_bad_count)}/{count(one.outside_count)}"
     common = "; ".join((*one.conditions, *one.neighbours, *one.errors))
     share = reader.say("inside_outside", inside=inside, outside=outside)
-    cause, state = f"{one.cause}: {one.explanation}", handling_words(reader, one.handling)
-    add([name, state, began, "; ".join(one.what), cause, one.advice, common, share, said, examples])
+    cause, advice = cause_words(one, reader.language)
+    state, what = handling_words(reader, one.handling), symptom_words(one, reader.language)
+    add([name, state, began, what, f"{one.cause}: {cause}", advice, common, share, said, examples])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from datetime import UTC, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from mqtrail.answers import moment_text
+from mqtrail.answers import moment_text, number_text
 from mqtrail.wire import visible
 
 UNKNOWN: Final = "?"
@@ -30,13 +30,21 @@ def zone_of(name: str | None) -> tzinfo:
         return UTC
 
 
+def local_ms(text: str, zone: tzinfo) -> int | None:
+    """Return the epoch ms of a field's time in a zone; None: the field is empty, or not filled in completely."""
+    try:
+        return int(datetime.fromisoformat(text).replace(tzinfo=zone).timestamp() * 1_000)
+    except (ValueError, OverflowError):
+        return None
+
+
 def duration(ms: float | None) -> str:
     """Return a duration with a unit that fits, '?' if unknown."""
     if ms is None:
         return UNKNOWN
     for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
         if ms >= size:
-            return f"{ms / size:.3g} {unit}"
+            return f"{number_text(ms / size)} {unit}"
     return f"{ms:.0f} ms"
 
 

@@ -22,6 +22,7 @@ from mqtrail.answers import (
 from mqtrail.clock import now_ms
 from mqtrail.wire import visible_lines
 
+from .advice import code_advice
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, commands, frame, link, section, table, tag
 from .looks import UNKNOWN, duration
 from .picture import Bar, Picture, picture_of
@@ -189,7 +190,8 @@ def _verdicts(reader: PageReader, one: Trajectory) -> None:
                 for code in said:
                     known = trail.CODES.get(code)
                     if known:
-                        tag("div", f"{MARKS[known.severity]} {code_text(code, reader.language)} {known.advice}")
+                        words = f"{code_text(code, reader.language)} {code_advice(code, reader.language)}"
+                        tag("div", f"{MARKS[known.severity]} {words}")
 
             add([about, chips, meanings, why, client])
 

@@ -9,14 +9,13 @@ from nicegui import ui
 
 from mqtrail.answers import NameServersAnswer
 
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, start_with, table, tag
+from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, lacks_cluster, table, tag
 
 
 async def name_servers(desk: Desk, reader: PageReader) -> None:
     """Draw a column for each name server."""
     with frame(reader, reader.say("name_servers")):
-        if desk.sources.live is None:
-            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+        if lacks_cluster(desk, reader):
             return
         part = PagePart(desk, reader)
         commands(reader, ["mqtrail", "cluster", "namesrv", "--namesrv", desk.sources.namesrv], "/name-servers")

@@ -14,6 +14,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mqtrail.answers.http import path_within
+
 POLICY: Final = "content-security-policy"
 FILES: Final = "/_nicegui/"
 INLINE: Final = "script-src 'self' 'unsafe-inline'"
@@ -42,7 +44,7 @@ class CompressedFiles:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand the request on."""
-        is_file = scope["type"] == "http" and scope["path"].startswith(FILES)
+        is_file = scope["type"] == "http" and path_within(scope).startswith(FILES)
         await (self._compressed if is_file else self._app)(scope, receive, send)
 
 

@@ -8,30 +8,45 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from mqtrail.answers import Diagnosis, Report, TraceTopicHealth
+from mqtrail.answers import Diagnosis, RejectsAnswer, Report, TraceTopicHealth
 from mqtrail.clock import now_ms
 
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, commands, frame, section, start_with, table, tag
+from .frame import (
+    MARKS,
+    Desk,
+    PagePart,
+    PageReader,
+    bounds,
+    codes,
+    commands,
+    frame,
+    lacks_cluster,
+    lacks_lake,
+    section,
+    table,
+    tag,
+)
 from .looks import UNKNOWN, count, duration
 
 ROWS_MAX: Final = 500
+REJECTS_MAX: Final = 50
 JUDGED_MARKS: Final = {"yes": MARKS["good"], "no": MARKS["error"]}
 
 
 async def pipeline(desk: Desk, reader: PageReader) -> None:
     """Ask lake and cluster side by side."""
-    lake = cluster = None
+    lake = cluster = rejects = None
     with frame(reader, reader.say("pipeline")):
         with section(reader.say("lake")):
-            if desk.sources.lake is None:
-                start_with(reader, "no_lake", "mqtrail console --lake DIR")
-            else:
+            if not lacks_lake(desk, reader):
                 lake = PagePart(desk, reader)
                 commands(reader, ["mqtrail", "report", "--lake", str(desk.sources.lake)], "/report")
+        if desk.sources.lake is not None:
+            with section(reader.say("rejects")):
+                rejects = PagePart(desk, reader)
+                commands(reader, ["mqtrail", "rejects", "--lake", str(desk.sources.lake)], "/rejects")
         with section(reader.say("doctor")):
-            if desk.sources.live is None:
-                start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
-            else:
+            if not lacks_cluster(desk, reader):
                 cluster = PagePart(desk, reader)
                 commands(reader, ["mqtrail", "doctor", "--namesrv", desk.sources.namesrv], "/doctor")
     sources = desk.sources
@@ -40,6 +55,8 @@ async def pipeline(desk: Desk, reader: PageReader) -> None:
         asked.append(
             lake.show(lambda: sources.of_lake().report(now_ms(), worst=0, is_last_day=True), partial(_lake, reader))
         )
+    if rejects is not None:
+        asked.append(rejects.show(lambda: sources.of_lake().rejects(now_ms(), REJECTS_MAX), partial(_rejects, reader)))
     if cluster is not None:
         asked.append(cluster.show(lambda: sources.diagnosis(now_ms()), partial(_doctor, reader)))
     await ui.context.client.connected()
@@ -55,6 +72,23 @@ def _lake(reader: PageReader, report: Report) -> None:
         add([reader.say("gaps"), count(len(report.gaps))])
     for gap in report.gaps[:ROWS_MAX]:
         tag("p", f"{MARKS['warning']} {gap}")
+
+
+def _rejects(reader: PageReader, found: RejectsAnswer) -> None:
+    """Draw the latest records that did not decode."""
+    bounds(reader, found.scope)
+    if not found.rejects:
+        tag("p", reader.say("no_rejects"))
+        return
+    names = ("time", "record_place", "client_host", "why", "record_text")
+    with table([reader.say(name) for name in names], reader.say("rejects")) as add:
+        for one in found.rejects:
+            number = "" if one.record_no < 0 else f" [{one.record_no}]"
+            cluster = f"{one.cluster} / " if found.scope.is_mixed else ""
+            place = f"{cluster}{one.broker_name}/{one.trace_topic}/{one.queue_id}@{one.queue_offset}{number}"
+            add([reader.at(one.stored_ms), place, one.host, one.reason, partial(tag, "pre", one.text, tabindex="0")])
+    if found.reject_count > len(found.rejects):
+        tag("p", f"+ {found.reject_count - len(found.rejects)}", "quiet")
 
 
 def _doctor(reader: PageReader, found: Diagnosis) -> None:

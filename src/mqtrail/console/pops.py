@@ -19,9 +19,9 @@ from .frame import (
     commands,
     frame,
     keep_live,
+    lacks_cluster,
     link,
     section,
-    start_with,
     table,
     tag,
 )
@@ -33,14 +33,13 @@ LATE_MS: Final = 10_000  # a revive log that is behind by more is marked
 async def pops(desk: Desk, reader: PageReader) -> None:
     """Draw what is handed out by all brokers, and load it again while the page is live."""
     with frame(reader, reader.say("pops")):
-        if desk.sources.live is None:
-            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+        if lacks_cluster(desk, reader):
             return
         tag("p", reader.say("pops_text"))
         live = ui.switch(reader.say("live"), value=True)
         part = PagePart(desk, reader)
         commands(reader, ["mqtrail", "group", "pops", "--namesrv", desk.sources.namesrv], "/pops")
-        if desk.changing is not None:
+        if desk.can_administer:
             with section(reader.say("set-consume-mode")):
                 _form(reader)
     cluster = desk.sources.of_cluster()

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from mqtrail.answers import ELECTION_REASONS, ReplicationAnswer
 
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, start_with, table, tag
+from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, lacks_cluster, table, tag
 from .looks import UNKNOWN, count, duration
 
 NOT_APPLICABLE: Final = "–"
@@ -18,8 +18,7 @@ NOT_APPLICABLE: Final = "–"
 async def replication(desk: Desk, reader: PageReader) -> None:
     """Draw the brokers of each group, and the groups of controllers."""
     with frame(reader, reader.say("replication")):
-        if desk.sources.live is None:
-            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+        if lacks_cluster(desk, reader):
             return
         tag("p", reader.say("replication_text"))
         part = PagePart(desk, reader)

@@ -11,23 +11,25 @@ from fastapi import FastAPI, Request
 from fastapi.responses import RedirectResponse, Response
 
 from mqtrail.answers import TEXT_SIZE_MAX
-from mqtrail.answers.access import SEARCH_NAME_SIZE_MAX, InvalidSearch, NotSaved, SavedSearch, SavedSearches
-from mqtrail.answers.http import Workers, visitor_of
+from mqtrail.answers.access import SEARCH_NAME_SIZE_MAX, InvalidSearch, NotSaved, SavedSearch
+from mqtrail.answers.http import visitor_of
 from mqtrail.clock import now_ms
 from mqtrail.gateway import Problem
 
-from .frame import Desk, PagePart, PageReader, link, tag
+from .frame import Desk, DeskOf, PagePart, PageReader, link, tag
 
 PATH: Final = "/saved-searches"
 FIELDS_MAX: Final = 5  # of a form
 
 
-def add_saved(app: FastAPI, saved: SavedSearches, workers: Workers) -> None:
+def add_saved(app: FastAPI, desk_of: DeskOf) -> None:
     """Add where the forms of the page go. It is outside the API's description."""
 
     async def change(request: Request) -> Response:
         """Save or remove a search of who asks, and lead back to the search."""
-        visitor = visitor_of(request)
+        visitor, desk = visitor_of(request), desk_of(request)
+        saved = desk.searches
+        assert saved is not None, "a console has a file for them"
         form = await request.form(max_files=0, max_fields=FIELDS_MAX)
         fields = {name: one for name in ("action", "name", "q", "csrf") if isinstance(one := form.get(name, ""), str)}
         csrf, name, query = (fields.get(one, "") for one in ("csrf", "name", "q"))
@@ -43,12 +45,14 @@ def add_saved(app: FastAPI, saved: SavedSearches, workers: Workers) -> None:
 
         back = {"q": query[:TEXT_SIZE_MAX]}
         try:
-            await workers.run(ask)
+            await desk.workers.run(ask)
         except Problem as problem:
             if not isinstance(problem.__cause__, InvalidSearch):
                 raise
             back["unsaved"] = problem.__cause__.why.value
-        return RedirectResponse(f"/search?{urlencode(back, quote_via=quote)}", HTTPStatus.SEE_OTHER)
+        return RedirectResponse(
+            f"{PageReader.of(request).root}/search?{urlencode(back, quote_via=quote)}", HTTPStatus.SEE_OTHER
+        )
 
     app.add_api_route(PATH, change, methods=["POST"], include_in_schema=False, response_model=None)
 

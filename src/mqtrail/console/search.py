@@ -25,7 +25,7 @@ from mqtrail.clock import now_ms
 from mqtrail.wire import visible_json
 
 from .facets import draw_facets
-from .frame import Desk, PagePart, PageReader, bounds, codes, commands, frame, link, start_with, table, tag
+from .frame import Desk, PagePart, PageReader, bounds, codes, commands, frame, lacks_lake, link, table, tag
 from .looks import count, csv_text
 from .saved import show_saved
 
@@ -35,8 +35,7 @@ PAGE_SIZE: Final = 50
 async def search(desk: Desk, reader: PageReader, query: str, skip: int, unsaved: str) -> None:
     """Draw the results of a search text, from the match number `skip` on. unsaved: why a search was not saved."""
     with frame(reader, reader.say("search"), query=query):
-        if desk.sources.lake is None:
-            start_with(reader, "no_lake", "mqtrail console --lake DIR")
+        if lacks_lake(desk, reader):
             return
         wanted = _conditions(reader, query)
         saved = PagePart(desk, reader)

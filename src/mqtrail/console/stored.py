@@ -9,7 +9,7 @@ from nicegui import ui
 
 from mqtrail.answers import EvidencePlace, StoredMessage, evidence_place
 
-from .frame import Desk, PagePart, PageReader, commands, frame, section, start_with, table, tag
+from .frame import Desk, PagePart, PageReader, commands, frame, lacks_cluster, section, table, tag
 from .message import draw_stored
 
 RECORD_END: Final = "\x02"
@@ -24,8 +24,7 @@ async def stored(desk: Desk, reader: PageReader, evidence: str) -> None:
             with tag("div", classes="problem", role="alert"):
                 tag("p", reader.say("no_place"))
             return
-        if desk.sources.live is None:
-            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+        if lacks_cluster(desk, reader):
             return
         part = PagePart(desk, reader)
         queue = ["--queue", f"{at.broker_name}/{at.queue_id}", "--offset", f"{at.queue_offset}"]

@@ -59,6 +59,7 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "rule": ("Rule", "规则"),
     "subject": ("Subject", "对象"),
     "alert_messages": ("Its messages", "相关消息"),
+    "choose_cluster": ("Choose the cluster", "选择集群"),
     "log_in": ("Log in", "登录"),
     "log_out": ("Log out", "退出登录"),
     "account": ("Account", "账号"),
@@ -161,6 +162,19 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "heat_table": ("As a table, the slowest first", "表格，最慢的在前"),
     "all_parts": ("All stages", "全部阶段"),
+    "compare_spans": ("Compare two spans", "比较两个时段"),
+    "compare_text": (
+        "Percentiles of each stage in two spans of the same length: before → after, and the difference. They are upper "
+        "bounds of buckets that are 9 % wide, so a smaller difference may be none.",
+        "同样长度的两个时段中各阶段的百分位数：之前 → 之后，以及差值。"
+        "数值是宽度为 9% 的区间的上界，更小的差值可能并不存在。",
+    ),
+    "compare_with": ("with the span that begins at", "对比的时段开始于"),
+    "compare": ("Compare", "比较"),
+    "compare_wrong": (
+        "Found a missing time, or an end that is not after the begin: fill in all three, the end after the begin.",
+        "缺少时间，或结束时间不晚于开始时间：请填写全部三个时间，且结束时间晚于开始时间。",
+    ),
     "no_latency": ("No duration is known in this lake.", "数据湖中没有已知的耗时。"),
     "part": ("Stage", "阶段"),
     "part_send": ("send", "发送"),
@@ -242,6 +256,16 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
         "There is no lake. Read the trace of your cluster into one, then start the console with it:",
         "没有数据湖。请先读取集群的轨迹，再用它启动控制台：",
     ),
+    "no_lake_in_file": (
+        "The console has no lake of this cluster. Set `lake` in its table of the file of `--clusters`, then start the "
+        "console again:",
+        "该集群没有数据湖。请在 `--clusters` 文件中该集群的表里设置 `lake`，然后重新启动控制台：",
+    ),
+    "no_cluster_in_file": (
+        "The console has no name servers of this cluster. Set `namesrv` in its table of the file of `--clusters`, then "
+        "start the console again:",
+        "控制台没有该集群的 NameServer。请在 `--clusters` 文件中该集群的表里设置 `namesrv`，然后重新启动控制台：",
+    ),
     "no_cluster": (
         "There is no cluster. Start the console with its name servers:",
         "没有集群。请指定 NameServer 启动控制台：",
@@ -289,6 +313,10 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "answers": ("answers", "正常应答"),
     "does_not_answer": ("does not answer: {why}", "无应答：{why}"),
     "judged": ("Judged messages", "已判定消息"),
+    "no_rejects": ("Every trace record of the lake decoded.", "数据湖中的所有轨迹记录都已解码。"),
+    "record_place": ("Where it is stored", "存储位置"),
+    "record_text": ("Text of the record", "记录内容"),
+    "client_host": ("Client", "客户端"),
     "rejects": ("Trace records that did not decode", "无法解码的轨迹记录"),
     "gaps": ("Gaps", "缺口"),
     "age": ("{age} behind now", "比现在晚 {age}"),
@@ -558,10 +586,10 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "hidden": ("(hidden)", "（已隐藏）"),
     "clone-offsets": ("Copy the offsets of another group", "复制其他消费组的位点"),
     "set-offset": ("Correct the offset of one queue", "修正单个队列的位点"),
-    "field_source": ("Group to copy from", "来源消费组"),
-    "field_topic": ("Topic", "主题"),
-    "field_queue": ("Queue: BROKER/QUEUE", "队列：BROKER/QUEUE"),
-    "field_offset": ("New offset", "新位点"),
+    "offset_source": ("Group to copy from", "来源消费组"),
+    "offset_topic": ("Topic", "主题"),
+    "offset_queue": ("Queue: BROKER/QUEUE", "队列：BROKER/QUEUE"),
+    "offset_offset": ("New offset", "新位点"),
     "skip_backlog": ("Skip what waits in {topic}", "跳过 {topic} 中的堆积"),
     "stack": ("Stacks of its threads", "线程栈"),
     "stack_text": (

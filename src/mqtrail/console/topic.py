@@ -9,19 +9,18 @@ from nicegui import ui
 from mqtrail.answers import TopicsAnswer
 from mqtrail.wire import Perm
 
-from .frame import Desk, PagePart, PageReader, bounds, frame, link, section, start_with, table, tag
+from .frame import Desk, PagePart, PageReader, bounds, frame, lacks_cluster, link, section, table, tag
 
 
 async def topic(desk: Desk, reader: PageReader, name: str) -> None:
     """Draw one topic. Its form leads to the plan of the change."""
     with frame(reader, f"{reader.say('topic')} {name}"):
-        if desk.sources.live is None:
-            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+        if lacks_cluster(desk, reader):
             return
         with tag("div", classes="tools"):
             link(reader.say("search"), "/search", "button", q=f'topic:"{name}"')
         part = PagePart(desk, reader)
-        if desk.changing is not None:
+        if desk.can_administer:
             with section(reader.say("set-topic")):
                 topic_form(reader, name)
             with section(reader.say("delete-topic")):

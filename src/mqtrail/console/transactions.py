@@ -20,9 +20,9 @@ from .frame import (
     commands,
     frame,
     keep_live,
+    lacks_cluster,
     link,
     section,
-    start_with,
     table,
     tag,
 )
@@ -32,8 +32,7 @@ from .looks import UNKNOWN, count, duration
 async def transactions(desk: Desk, reader: PageReader) -> None:
     """Draw the transactions of all brokers, and load them again while the page is live."""
     with frame(reader, reader.say("transactions")):
-        if desk.sources.live is None:
-            start_with(reader, "no_cluster", "mqtrail console --namesrv HOST:PORT")
+        if lacks_cluster(desk, reader):
             return
         tag("p", reader.say("transactions_text"))
         live = ui.switch(reader.say("live"), value=True)

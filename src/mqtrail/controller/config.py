@@ -6,8 +6,8 @@ Source: ControllerConfig, apache/rocketmq common/.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mqtrail.raft import RaftConfig, parse_peers
-from mqtrail.wire import address_matcher, check_settings, setting
+from mqtrail.raft import RaftConfig
+from mqtrail.wire import address_matcher, check_settings, parse_peers, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

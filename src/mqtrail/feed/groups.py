@@ -1,9 +1,9 @@
-"""What must hold before a group's offsets are written."""
+"""What must hold before messages are sent to a topic, and before a group's offsets are written."""
 
 from __future__ import annotations
 
-from mqtrail.client import Admin
-from mqtrail.wire import MQError
+from mqtrail.client import Admin, Producer, RouteNotFound
+from mqtrail.wire import MessageQueue, MQError
 
 
 async def check_group(admin: Admin, group: str, error: type[MQError]) -> None:
@@ -24,3 +24,14 @@ async def check_group(admin: Admin, group: str, error: type[MQError]) -> None:
     if found.failures:
         name, failure = next(iter(found.failures.items()))
         raise MQError(f"could not find out whether group {group!r} has running members: {name}: {failure}: try again")
+
+
+async def queues_of(producer: Producer, topic: str, error: type[MQError], expected: str = "") -> list[MessageQueue]:
+    """Return the queues of a topic, in order. The error: there is none; expected: how many queues it should have."""
+    try:
+        found = await producer.queues(topic)
+    except RouteNotFound:
+        raise error(
+            f"found no topic {topic!r}, expected one{expected}: mqtrail topic create {topic} --queues 8"
+        ) from None
+    return sorted(found, key=lambda queue: (queue.broker_name, queue.queue_id))

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from mqtrail.client import Producer, ProducerConfig, RouteNotFound
+from mqtrail.client import ProducerConfig
 from mqtrail.net import Log
-from mqtrail.wire import MessageQueue, MQError
+from mqtrail.wire import MQError
 
 from .lanes import Lanes
 
@@ -42,6 +42,7 @@ class Feed(ABC):
         self._producer_config = replace(producer, retry_count=0, degrade=False, auto_batch=False)
         self._retry_s = retry_ms / 1000
         self._dirty = False
+        self._saving = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._progress_s = time.monotonic()
 
@@ -52,8 +53,8 @@ class Feed(ABC):
     # -- what a subclass does --------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _save(self) -> None:
-        """Save the state, if there is one. OSError."""
+    def _state_writer(self) -> Callable[[], None] | None:
+        """Return what writes the state as it is now, which is called in a thread; None: there is no state. OSError."""
 
     @abstractmethod
     def _source_to_check(self) -> str:
@@ -65,15 +66,20 @@ class Feed(ABC):
 
     # -- what it has for that --------------------------------------------------------------------------------------
 
-    async def _queues_of(self, producer: Producer, topic: str, expected: str) -> list[MessageQueue]:
-        """Return the queues of the topic, in order. ERROR: there is none; expected: how many queues it should have."""
-        try:
-            found = await producer.queues(topic)
-        except RouteNotFound:
-            raise self.ERROR(
-                f"found no topic {topic!r}, expected one{expected}: mqtrail topic create {topic} --queues 8"
-            ) from None
-        return sorted(found, key=lambda queue: (queue.broker_name, queue.queue_id))
+    async def _save(self) -> None:
+        """Save the state, durable, while the loop goes on. A write ends before the next one begins, also if this is
+        cancelled. OSError."""
+        async with self._saving:
+            write = self._state_writer()
+            if write is None:
+                return
+            self._dirty = False
+            writing = asyncio.ensure_future(asyncio.to_thread(write))
+            try:
+                await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                await asyncio.wait([writing])
+                raise
 
     async def _deliver(self, lanes: Lanes[Any], work: Callable[[], Awaitable[None]]) -> None:
         """Do the work, and wait until its messages are acknowledged, or until `stop`. MQError, OSError."""
@@ -84,7 +90,7 @@ class Feed(ABC):
         finally:
             saving.cancel()
             await asyncio.gather(saving, return_exceptions=True)
-            self._save()
+            await self._save()
 
     async def _patiently(self, act: Callable[[], Awaitable[None]], lanes: Lanes[Any] | None = None) -> None:
         """Do it; if the source is away, again, until there was no progress. lanes: let them send the rest before."""
@@ -150,7 +156,7 @@ class Feed(ABC):
         while True:
             await asyncio.sleep(SAVE_S)
             if self._dirty:
-                self._save()
+                await self._save()
             if (passed_s := time.monotonic() - at_s) >= PROGRESS_S:
                 total, more = self._progress()
                 rate = round((total - sent) / passed_s) if sent else None

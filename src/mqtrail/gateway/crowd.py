@@ -9,6 +9,8 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from mqtrail.wire import OWN_HOST
+
 from .problems import problem_response
 from .shares import AddressShares
 
@@ -63,7 +65,7 @@ class Crowd:
 def ip_of(scope: Scope) -> str:
     """Return the address of a request's client."""
     client: tuple[str, int] | None = scope.get("client")
-    return "127.0.0.1" if client is None else client[0]
+    return OWN_HOST.ip if client is None else client[0]
 
 
 def resting(scope: Scope) -> AbstractContextManager[None]:

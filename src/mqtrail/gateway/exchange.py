@@ -9,7 +9,7 @@ import msgspec
 from fastapi import Request
 from fastapi.responses import Response
 
-from mqtrail.wire import Host, visible_json
+from mqtrail.wire import OWN_HOST, Host, visible_json
 
 from .problems import Problem
 from .shapes import JSON_TYPE, REF
@@ -57,4 +57,4 @@ def token_of(request: Request) -> str | None:
 
 def host_of(request: Request) -> Host:
     """Return the address of the client."""
-    return Host("127.0.0.1", 0) if request.client is None else Host(*request.client)
+    return OWN_HOST if request.client is None else Host(*request.client)

@@ -15,7 +15,7 @@ from .config import PREFIX
 from .exchange import answer_of, body_of, host_of, json_answer, json_body, token_of
 from .gate import Gate
 from .member_names import is_of_member, member_group, origin_of
-from .pmq import Full, Members, PmqBroker
+from .pmq import Full, Members, PmqBroker, queues_of
 from .problems import Problem
 from .shapes import JoinGroup, MemberGroup, read_json
 
@@ -52,15 +52,14 @@ def add_members(router: APIRouter, members: Members, caller: Caller, gate: Gate)
     )
     async def join(group: GroupName, member: MemberName, request: Request) -> Response:
         wanted, host = read_json(await json_body(request), JoinGroup), host_of(request)
-        if is_of_member(group):
-            detail = f"found the group {group} of a member, expected one without: use {origin_of(group)}"
-            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
+        _check_origin(group)
         for topic in wanted.topics:
             gate.check_group(group, token_of(request), host.ip, topic)
         lease_ms, from_first = int(1000 * wanted.lease_s), wanted.from_first
         broker = PmqBroker(caller, host)
         try:
-            name = await members.join(group, member, wanted.topics, broker, lease_ms, from_first=from_first)
+            topics = {topic: await queues_of(topic, broker) for topic in wanted.topics}
+            name = await members.join(group, member, topics, broker, lease_ms, from_first=from_first)
         except (MQError, TimeoutError) as error:
             raise problem_of_error(error) from error
         except Full as error:
@@ -73,7 +72,15 @@ def add_members(router: APIRouter, members: Members, caller: Caller, gate: Gate)
         responses=answer_of(MemberGroup),
     )
     async def leave(group: GroupName, member: MemberName, request: Request) -> Response:
+        _check_origin(group)
         gate.check_group(group, token_of(request), host_of(request).ip)
         name = member_group(group, member)
         members.leave(name)
         return json_answer(MemberGroup(name, 0))
+
+
+def _check_origin(group: str) -> None:
+    """Problem: the group is that of a member, which has no members."""
+    if is_of_member(group):
+        detail = f"found the group {group} of a member, expected one without: use {origin_of(group)}"
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)

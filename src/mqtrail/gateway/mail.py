@@ -1,9 +1,9 @@
 """Mails that pmq's clients ask for, to the addresses that the operator's rules name.
 
-A client names a topic or a group, never an address. Mails wait in a queue with a bound, and one task sends them, so
-that a mail server that fails or hangs holds nobody; what is not sent is counted and reported. A mail that a client
-repeats within REPEAT_S is not sent again, and an hour has at most MAILS_AN_HOUR: the mail that follows says how many
-were left out.
+A client names a topic or a group, never an address. Mails wait in a bounded queue, and one task sends them:
+a mail server that fails or hangs delays no client. Mails that are not sent are counted and reported. A mail that a
+client repeats within REPEAT_S is not sent again, and an hour has at most MAILS_AN_HOUR: the mail that follows states
+how many were left out.
 
 Source: ToolController and EmailServiceImpl of pmq.
 """
@@ -11,7 +11,6 @@ Source: ToolController and EmailServiceImpl of pmq.
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -32,7 +31,6 @@ from .mail_server import Deadline, MailServer, send_mail
 SEND_S: Final = 30.0  # for one mail, with its connection
 WAITING_MAX: Final = 1_000
 REPEAT_S: Final = 600.0
-KEYS_MAX: Final = 10_000  # mails that are remembered, so that they are not repeated
 MAILS_AN_HOUR: Final = 100
 HOUR_S: Final = 3_600.0
 SUBJECT_LENGTH_MAX: Final = 200
@@ -88,7 +86,7 @@ class Mailer:
         self._clock = clock
         self._waiting: deque[Mail] = deque()
         self._arrived = asyncio.Event()
-        self._taken_s: dict[tuple[str, ...], float] = {}
+        self._taken_s: dict[tuple[str, ...], float] = {}  # of REPEAT_S, so at most MAILS_AN_HOUR
         self._sent_s: deque[float] = deque()
         self._left_out = 0
         self._sender: asyncio.Task[None] | None = None
@@ -111,15 +109,13 @@ class Mailer:
     def take(self, mail: Mail) -> None:
         """Send a mail soon, unless it repeats one or there are too many."""
         now_s = self._clock()
-        if now_s - self._taken_s.get(mail.key, -REPEAT_S) < REPEAT_S:
+        self._taken_s = {key: at_s for key, at_s in self._taken_s.items() if now_s - at_s < REPEAT_S}
+        if mail.key in self._taken_s:
             self.counts["repeated"] += 1
             return
-        if len(self._taken_s) >= KEYS_MAX:
-            self._taken_s = {key: at_s for key, at_s in self._taken_s.items() if now_s - at_s < REPEAT_S}
         while self._sent_s and now_s - self._sent_s[0] >= HOUR_S:
             self._sent_s.popleft()
-        is_full = max(len(self._taken_s) - KEYS_MAX + 1, len(self._sent_s) - MAILS_AN_HOUR + 1) > 0
-        if is_full or len(self._waiting) >= WAITING_MAX:
+        if len(self._sent_s) >= MAILS_AN_HOUR or len(self._waiting) >= WAITING_MAX:
             self.counts["dropped"] += 1
             self._left_out += 1
             self._report("mail.dropped", {"count": 1, "found": "too many mails", "subject": mail.subject})
@@ -145,10 +141,10 @@ class Mailer:
         further = f"\n\n{left_out} further mails were left out: there were too many." if left_out else ""
         try:
             refused = await deliver(rule, mail.to, mail.subject, mail.text + further)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # whatever it is: this is the only task that sends, and the next mail may go
             self._left_out += left_out
             self.counts["failed"] += 1
-            found = visible(str(error))[:FOUND_LENGTH_MAX]
+            found = visible(str(error) or type(error).__name__)[:FOUND_LENGTH_MAX]
             self._report("mail.cannot_send", {"subject": mail.subject, "found": found, "server": rule.host})
             return
         self.counts["sent"] += 1
@@ -161,15 +157,18 @@ async def deliver(rule: MailRule, to: Sequence[str], subject: str, text: str) ->
     message = EmailMessage(policy=SMTP.clone(cte_type="7bit"))
     message["Subject"], message["From"], message["To"] = subject, rule.sender, ", ".join(to)
     message.set_content(text.rstrip("\n") + "\n")
-    password = Path(rule.password_file).read_text("utf-8").strip() if rule.user and rule.password_file else ""
-    context = ssl.create_default_context(cafile=rule.ca_file or None)
-    server = MailServer(rule.host, rule.port, rule.tls, context, rule.user, password)
     deadline = Deadline(SEND_S)
     try:
-        return await asyncio.to_thread(send_mail, server, message, deadline)
+        return await asyncio.to_thread(_send, rule, message, deadline)  # it reads files, and waits for the server
     except asyncio.CancelledError:
         deadline.end()  # the thread ends too
         raise
+
+
+def _send(rule: MailRule, message: EmailMessage, deadline: Deadline) -> int:
+    password = Path(rule.password_file).read_text("utf-8").strip() if rule.user and rule.password_file else ""
+    server = MailServer(rule.host, rule.port, rule.tls, rule.ca_file, rule.user, password)
+    return send_mail(server, message, deadline)
 
 
 def mail_of(kind: int, names: Sequence[str], to: Sequence[str], subject: str, content: str, key: str) -> Mail:

@@ -11,11 +11,11 @@ from typing import Final
 
 from mqtrail.clock import now_ms
 from mqtrail.wire import (
+    OWN_HOST,
     PROPERTY_KEYS,
     PROPERTY_WAIT,
     TRACE_KEYS_SIZE_MAX,
     TRACE_MESSAGE_SIZE_MAX,
-    Host,
     MQError,
     RemotingCommand,
     RequestCode,
@@ -36,7 +36,6 @@ LINGER_S: Final = 0.2
 AWAY_PAUSE_S: Final = 0.5  # between two looks at a database that is away
 RECORDS_MAX: Final = 20_000
 RECORDS_OF_MESSAGE: Final = 200
-_HERE: Final = Host("127.0.0.1", 0)
 
 
 class Tracer:
@@ -121,7 +120,9 @@ class Tracer:
         header.properties = encode_properties(properties)
         body = (encode_trace(head) + text).encode("utf-8", "replace")
         try:
-            await succeed(self._caller, RemotingCommand(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), body), _HERE)
+            await succeed(
+                self._caller, RemotingCommand(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), body), OWN_HOST
+            )
         except (MQError, TimeoutError):
             self._lost_total -= lost_count  # these were counted before
             self._lose(lost_count + len(records))

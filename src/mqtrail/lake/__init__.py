@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from .batches import Batches, Change, LakeBatch
-from .cycles import BULK_RESULTS, Bulk, Cycle, LastJudgement
+from .cycles import BULK_RESULTS, Bulk, Cycle, LastJudgement, StatePrint
 from .duck import arrow_rows, connect, define, define_compared, fetch, judge_rows, run_stages
 from .edge import lake_errors
 from .errors import (
@@ -97,6 +97,7 @@ __all__ = [
     "ObjectPath",
     "ObjectStoreError",
     "SchemaVersionError",
+    "StatePrint",
     "Table",
     "WriteLock",
     "arrow_rows",

@@ -10,8 +10,9 @@ message's last judgement had added. So the results together equal those of judgi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import duckdb
@@ -38,6 +39,10 @@ _KNOWN_COLUMNS = {  # of the last judgements: what the difference to the new one
 }  # fmt: skip
 
 
+StatePrint = tuple[int, int | None]
+"""Number of rows of a relation, and the sum of their hashes: relations with equal ones have the same rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class LastJudgement:
     """What a judgement needs of the one before it."""
@@ -45,6 +50,8 @@ class LastJudgement:
     as_of_ms: int
     settings: dict[str, int]
     only_until: bool
+    prints: Mapping[str, StatePrint] = field(default_factory=dict)
+    """Of the relations of trail.STATE as it saw them; empty: not known."""
 
 
 class Known(Protocol):
@@ -59,8 +66,8 @@ class Known(Protocol):
     def new_attempts(self) -> str:
         """Attempts that no judgement has seen."""
 
-    def judged_attempts(self, hours: Collection[int]) -> str:
-        """Attempts that earlier judgements have seen."""
+    def judged_attempts(self, hours: Collection[int] | None = None) -> str:
+        """Attempts that earlier judgements have seen. None: of every hour."""
 
     def batch_items(self, hours: Collection[int]) -> str:
         """Of all attempts, at least those with a batch_id."""
@@ -124,6 +131,8 @@ class Cycle:
         self._before_count = 0  # rows of attempts_before
         self.bulk_files: dict[str, list[str]] = {}
         """What a bulk made: the files of BULK_RESULTS are to be appended too."""
+        self.prints: dict[str, StatePrint] = {}
+        """Of the state that this judgement sees."""
 
     def run(self) -> int:
         """Judge; return the number of messages. The rows to append are relations named by `append_…`."""
@@ -229,6 +238,8 @@ class Cycle:
         left = "SELECT cluster, publish_hour, msg_id FROM new_attempts"
         if self._last is not None and self._last.only_until:
             left += f" UNION ALL {self._left_out(self._last.as_of_ms)}"
+        if self._only_until:
+            left += f" UNION ALL {self._later()}"
         self._table("due_ids", f"SELECT DISTINCT cluster, publish_hour, msg_id FROM ({left}) AS due")
         self._find_alike()
         self._find_overtaken()
@@ -238,6 +249,16 @@ class Cycle:
         """SQL: messages with attempts that the last judgement left out. The folds do not contain these attempts."""
         return f"""SELECT cluster, publish_hour, msg_id FROM ({self._known.results(trail.OPEN_IDS.name)}) AS waiting
           WHERE as_of_ms = {last_ms} AND look_ms = {last_ms + 1}"""
+
+    def _later(self) -> str:
+        """SQL: messages with attempts that this judgement leaves out and earlier ones counted in the folds.
+
+        Each column alone is compared, so that DuckDB skips row groups by their statistics.
+        """
+        judged = self._known.judged_attempts()
+        places = f"SELECT cluster, publish_hour, msg_id FROM ({judged}) AS judged WHERE"
+        late = f"> {self._as_of_ms}"
+        return f"{places} start_ms {late} UNION ALL {places} start_ms IS NULL AND end_ms {late}"
 
     def _find_alike(self) -> None:
         """Make alike_found from the copies that no judgement has compared, and add its messages to those due."""
@@ -386,27 +407,30 @@ class Cycle:
     def _compute_state(self) -> None:
         folds = trail.GROUP_FOLDS.name
         columns = ", ".join(trail.GROUP_FOLDS.names)
+        stages = trail.state_stages(self._as_of_ms, self._settings)
+        readers = Counter(name for stage in stages for name in stage.reads)
         for name in trail.READ_WHOLE:
-            self._view(name, self._known.samples(name, self._horizon_ms))
+            # Samples are in many small files, and keyframes bound their rows: read once what several stages read.
+            is_table = name in trail.SAMPLED and readers[name] > 1
+            define(self._duck, Stage(name, self._known.samples(name, self._horizon_ms), ()), table=is_table)
         self._view(
             folds, f"SELECT {columns} FROM ({self._known.results(folds)}) UNION ALL SELECT {columns} FROM folded"
         )
-        run_stages(self._duck, trail.state_stages(self._as_of_ms, self._settings), also_read=trail.STATE * 2)
+        run_stages(self._duck, stages, also_read=trail.STATE * 2)
 
     # -- messages that are due by the state ------------------------------------------------------------------------
 
     def _find_changed(self) -> bool:
         """Add the messages whose verdict the state can have changed; return whether there are any."""
         last = self._last
+        self.prints = self._print_state()
         if last is None or self._known.is_state_lost:
             return False
-        for name in trail.STATE:
-            self._view(f"last_{name}", self._known.state(name))
         settings = "true" if last.settings != self._settings.values() else "false"
         found = f"SELECT cluster, publish_hour, msg_id, as_of_ms FROM ({self._known.results(trail.OPEN_IDS.name)})"
         self._table("found_open", f"{found} AS every WHERE {settings}")
         self._table("found_ids", "SELECT * FROM found_open WHERE false")
-        for cause in trail.causes(last.as_of_ms, self._as_of_ms, self._settings):
+        for cause in self._causes(last):
             changes = Stage(f"changed_{cause.name}", cause.changes, ())
             if define(self._duck, changes, table=True, recurs=True):
                 relation = cause.reads.removesuffix("_before")
@@ -419,6 +443,22 @@ class Cycle:
             WHERE (cluster, msg_id) NOT IN (SELECT (cluster, msg_id) FROM due_ids)"""
         )
         return added > 0
+
+    def _causes(self, last: LastJudgement) -> list[trail.Cause]:
+        """The causes that can have found something, the state of the last judgement being readable for them."""
+        same = frozenset(name for name, found in self.prints.items() if last.prints.get(name) == found)
+        empty = frozenset(name for name, (count, _) in self.prints.items() if not count)
+        every = trail.causes(last.as_of_ms, self._as_of_ms, self._settings)
+        causes = [cause for cause in every if cause.may_change(same, empty)]
+        for name in frozenset().union(*(cause.state for cause in causes)):
+            self._view(f"last_{name}", self._known.state(name))
+        return causes
+
+    def _print_state(self) -> dict[str, StatePrint]:
+        rows = " UNION ALL ".join(
+            f"SELECT '{name}', count(*), sum(hash(state_row)::hugeint) FROM {name} AS state_row" for name in trail.STATE
+        )
+        return {name: (count, hashes) for name, count, hashes in self._duck.execute(rows).fetchall()}
 
     def _drop_outdated(self) -> None:
         """Keep the found rows of open_ids that no later judgement replaced."""

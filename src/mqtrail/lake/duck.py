@@ -139,12 +139,13 @@ def _made(connection: duckdb.DuckDBPyConnection, create: str | duckdb.Statement)
 
 def run_stages(connection: duckdb.DuckDBPyConnection, stages: Sequence[Stage], also_read: Iterable[str] = ()) -> None:
     """Define stages in order. Those that are read more than once become tables: DuckDB runs a view for every reader.
+    So do those that declare it.
 
     also_read: names that the caller reads after that, each as often as it does.
     """
     reads = Counter([*also_read, *(name for stage in stages for name in stage.reads)])
     for stage in stages:
-        define(connection, stage, table=reads[stage.name] > 1, recurs=True)
+        define(connection, stage, table=stage.is_table or reads[stage.name] > 1, recurs=True)
 
 
 def arrow_rows(relation: Relation, rows: Iterable[Row]) -> pa.Table:

@@ -81,9 +81,10 @@ class LakeKnown:
         """See cycles.Known."""
         return rows_of(self._attempts, self.new_files, self._cluster)
 
-    def judged_attempts(self, hours: Collection[int]) -> str:
+    def judged_attempts(self, hours: Collection[int] | None = None) -> str:
         """See cycles.Known."""
-        return rows_of(self._attempts, _of_hours(self._judged_files, hours), self._cluster)
+        files = self._judged_files if hours is None else _of_hours(self._judged_files, hours)
+        return rows_of(self._attempts, files, self._cluster)
 
     def batch_items(self, hours: Collection[int]) -> str:
         """See cycles.Known."""

@@ -256,23 +256,28 @@ FROM states s JOIN taken t ON t.cluster = s.cluster AND t.number = t.last_number
 def _samples() -> str:
     """SQL: a row for each sample, the questions that they answer, and how far the messages of each topic were read.
 
-    In version 1 a question without an answer has no rows, as if it had been answered with nothing: `_changes` has them
-    as gone. So every question counts as answered from its first answer on.
+    In version 1 a question without an answer has no rows, as one that is answered with nothing. So a question counts as
+    answered in the samples that have rows of it: what a broker did not report is not current.
     """
     offsets, ranges = f"old_{trail.GROUP_OFFSETS.name}", f"old_{trail.QUEUE_RANGES.name}"
     return f"""
-WITH asked AS (
-  SELECT cluster, 'OFFSETS' AS what, broker_name, '' AS topic, min(sampled_ms) AS asked_ms FROM {offsets} GROUP BY ALL
-  UNION ALL SELECT cluster, 'RANGES', broker_name, topic, min(sampled_ms) FROM {ranges} GROUP BY ALL),
+WITH answers AS (
+  SELECT DISTINCT cluster, sampled_ms, 'OFFSETS' AS what, broker_name, '' AS topic FROM {offsets}
+  UNION ALL SELECT DISTINCT cluster, sampled_ms, 'RANGES', broker_name, topic FROM {ranges}),
+asked AS (SELECT *, lag(number) OVER own AS before_number, lead(number) OVER own AS next_number
+  FROM answers JOIN taken USING (cluster, sampled_ms)
+  WINDOW own AS (PARTITION BY cluster, what, broker_name, topic ORDER BY number)),
 topics AS (SELECT cluster, topic, max(sampled_ms) AS read_ms FROM {ranges} WHERE read_offset IS NOT NULL GROUP BY ALL),
 ends AS (SELECT t.cluster, min(sampled_ms) AS first_ms, max(sampled_ms) AS last_ms, max(read_ms) AS read_ms
   FROM taken t LEFT JOIN topics ON t.cluster = topics.cluster GROUP BY t.cluster)
 SELECT t.cluster, sampled_ms, 'SAMPLE' AS what, '' AS broker_name, '' AS topic, 'OK' AS status,
   cast(NULL AS bigint) AS seen_ms, CASE WHEN sampled_ms = last_ms THEN last_ms ELSE first_ms END AS keyframe_ms
 FROM taken t JOIN ends e ON t.cluster = e.cluster
-UNION ALL SELECT cluster, asked_ms, what, broker_name, topic, 'OK', NULL, NULL FROM asked
-UNION ALL SELECT a.cluster, last_ms, what, broker_name, topic, 'OK', NULL, NULL
-  FROM asked a JOIN ends e ON a.cluster = e.cluster WHERE asked_ms < last_ms
+UNION ALL SELECT cluster, sampled_ms, what, broker_name, topic, 'OK', NULL, NULL
+  FROM asked WHERE number = last_number OR before_number IS NULL OR before_number < number - 1
+UNION ALL SELECT a.cluster, t.sampled_ms, what, broker_name, topic, 'FAILED', a.sampled_ms, NULL
+  FROM asked a JOIN taken t ON a.cluster = t.cluster AND (t.number = a.number + 1 OR t.number = t.last_number)
+  WHERE t.number > a.number AND (next_number IS NULL OR t.number < next_number)
 UNION ALL SELECT t.cluster, last_ms - 1, 'READ', '', topic, CASE WHEN t.read_ms = e.read_ms THEN 'OK' ELSE 'FAILED' END,
   CASE WHEN t.read_ms < e.read_ms THEN t.read_ms END, NULL
   FROM topics t JOIN ends e ON t.cluster = e.cluster

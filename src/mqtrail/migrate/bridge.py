@@ -11,13 +11,15 @@ on beyond all that was there before.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mqtrail.client import Admin, Producer, ProducerConfig
 from mqtrail.clock import now_ms
-from mqtrail.feed import Feed, Lanes
+from mqtrail.feed import Feed, Lanes, queues_of
 from mqtrail.net import Log
 from mqtrail.wire import MessageQueue
 
@@ -80,6 +82,7 @@ class Bridge(Feed):
         self._state: BridgeState | None = None
         self._map: MapFile | None = None
         self._moved: dict[Pair, MapEntry] = {}  # not yet in the map
+        self._unwritten: dict[Pair, MapEntry] = {}  # on their way to the map
         self._positions: dict[int, int] = {}  # by partition: the next record to hand to the sender
         self._goal: dict[int, int] | None = None  # with is_once: the ends at the start
         self._is_begun = False
@@ -95,7 +98,7 @@ class Bridge(Feed):
         with alone(self.config.folder):
             async with Producer(PRODUCER_GROUP, self._namesrv, config=self._producer_config) as producer:
                 expected = ", with as many queues as the Kafka topic has partitions, for example"
-                self._queues = await self._queues_of(producer, self.config.target, expected)
+                self._queues = await queues_of(producer, self.config.target, self.ERROR, expected)
                 lanes = Lanes(
                     producer,
                     self._queues,
@@ -130,7 +133,7 @@ class Bridge(Feed):
         if not self._is_begun:
             self._is_begun = True
             self.state.started_ms = now_ms()
-            self._save()
+            await self._save()
             log.info("migrate.started", topic=config.topic, target=config.target, partitions=len(partitions))
 
     async def _new_or_known(
@@ -334,15 +337,21 @@ class Bridge(Feed):
         state.counts[kind] = state.counts.get(kind, 0) + 1
         self._moved[record.partition, unit.queue.place] = MapEntry(record.offset, queue_offset, record.timestamp_ms)
 
-    def _save(self) -> None:
+    def _state_writer(self) -> Callable[[], None] | None:
         if self._state is None:
-            return
-        if self._moved and self._map is not None:
-            self._map.append(self._moved)
-            self._moved = {}  # if it failed, they are for the next try: the state must not be ahead of the map
-        self._dirty = False
+            return None
         self._state.saved_ms = now_ms()
-        save_bridge(self.config.folder, self._state)
+        saved, map_file = deepcopy(self._state), self._map
+        moved = self._unwritten = self._unwritten | self._moved
+        self._moved = {}
+
+        def write() -> None:
+            if moved and map_file is not None:
+                map_file.append(moved)
+            self._unwritten = {}  # if it failed, they are for the next try: the state must not be ahead of the map
+            save_bridge(self.config.folder, saved)
+
+        return write
 
     def _source_to_check(self) -> str:
         kafka = self.config.kafka.bootstrap

@@ -17,9 +17,9 @@ import hashlib
 import json
 import sqlite3
 import tempfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from itertools import groupby, pairwise
@@ -31,10 +31,11 @@ from mqtrail.clock import now_ms
 from mqtrail.trail import ProofResult, literal
 from mqtrail.wire import MessageExt, MessageQueue
 
+from .copies import TeeSide
 from .kafka import KafkaConfig, KafkaTopic
 from .messages import HEADERS, OFFSET, PARTITION, TIMESTAMP, TOPIC, key_of, misfit, record_id, value_of
 from .model import KafkaRecord, MigrateError
-from .state import COMPARE, BridgeState, read_bridge, save_json
+from .state import COMPARE, BridgeState, read_bridge, read_tee, save_json
 
 KEY_COUNT_MAX: Final = 100_000  # records of one key, both sides together; a key with more is not judged
 READ_COUNT: Final = 2_048  # records of one read
@@ -230,13 +231,42 @@ class KeySorter:
         self._base.close()
 
 
+@contextmanager
+def sorted_rows() -> Iterator[KeySorter]:
+    """Make a sorter in a temporary folder, which goes in the end. MigrateError, OSError."""
+    with tempfile.TemporaryDirectory(prefix="mqtrail-compare-") as folder, closing(KeySorter(folder)) as sorter:
+        yield sorter
+
+
 class KeyJudge:
     """Judges one key after the other."""
 
-    def __init__(self, config: CompareSides, found: Comparison, *, is_expired: Callable[[Row], bool]) -> None:
-        self._config = config
+    def __init__(
+        self,
+        found: Comparison,
+        *,
+        is_expired: Callable[[Row], bool] = lambda row: False,
+        late_ms: int = 0,
+        examples: int = 8,
+    ) -> None:
+        """is_expired: whether the other side of a row may have expired. late_ms, examples: as in `CompareSides`."""
         self._found = found
         self._is_expired = is_expired
+        self._late_ms = late_ms
+        self._examples = examples
+
+    def judge_all(self, sorter: KeySorter) -> None:
+        """Compare the rows of all keys, and draw the conclusion."""
+        for key, rows in sorter.groups():
+            if rows is None:
+                self._gap(f"keys with more than {KEY_COUNT_MAX} records")
+            else:
+                self.judge(key, rows)
+        found = self._found
+        if any(count for kind, count in found.counts.items() if kind not in found.accepted):
+            found.outcome = ProofResult.FOUND
+        elif found.gaps or not found.matched:
+            found.outcome = ProofResult.CANNOT_TELL
 
     def judge(self, key: bytes, rows: Sequence[Row]) -> None:
         """Compare the rows of a key."""
@@ -264,7 +294,7 @@ class KeyJudge:
                 self._note(Difference.EXTRA, key, row.shown)
         self._check_order(key, pairs)
         for record, message in pairs:
-            if self._config.late_ms and message.time_ms - record.time_ms > self._config.late_ms:
+            if self._late_ms and message.time_ms - record.time_ms > self._late_ms:
                 self._note(Difference.LATE, key, f"{message.shown}, {(message.time_ms - record.time_ms) / 1000:.1f} s")
 
     def _by_place(
@@ -333,11 +363,16 @@ class KeyJudge:
     def _note(self, kind: Difference, key: bytes, text: str) -> None:
         self._found.counts[kind] += 1
         examples = self._found.examples.setdefault(str(kind), [])
-        if len(examples) < self._config.examples:
+        if len(examples) < self._examples:
             examples.append(f"{key.decode('utf-8', 'replace')[:KEY_SHOWN_LENGTH]}: {text}")
 
     def _gap(self, why: str) -> None:
         self._found.gaps[why] = self._found.gaps.get(why, 0) + 1
+
+
+def has_tee(folder: Path) -> bool:
+    """Return whether a tee has been used with a folder. MigrateError, OSError."""
+    return any(read_tee(folder, one) is not None for one in TeeSide)
 
 
 class _Sides:
@@ -346,6 +381,7 @@ class _Sides:
     def __init__(self, config: CompareSides, state: BridgeState | None, sorter: KeySorter, found: Comparison) -> None:
         self._config = config
         self._state = state
+        self._has_tee = has_tee(config.folder)  # then the bridge has ended
         self._sorter = sorter
         self._found = found
         self._of_record, self._of_message = business_key(config.key)
@@ -414,10 +450,12 @@ class _Sides:
 
     def _record_row(self, record: KafkaRecord, seq: int) -> Row:
         place = record_id(record.topic, record.partition, record.offset)
-        if self._state is not None:
-            is_pending = record.offset >= self._state.next_offsets.get(str(record.partition), 0)
-        else:
+        if self._state is None or self._has_tee:
             is_pending = record.timestamp_ms > self._started_ms - self._config.grace_ms
+        else:
+            is_pending = True
+        if self._state is not None:
+            is_pending &= record.offset >= self._state.next_offsets.get(str(record.partition), 0)
         key, digest = self._of_record(record), _digest(record.value)
         where = f"Kafka {record.partition}/{record.offset}"
         return Row(
@@ -478,7 +516,7 @@ class _Sides:
 
 
 async def compare(config: CompareSides, admin: Admin) -> Comparison:
-    """Compare both sides, and keep the result in the folder if it has a bridge. MQError, OSError."""
+    """Compare both sides, and keep the result in the folder if it has a bridge or a tee. MQError, OSError."""
     state = read_bridge(config.folder)
     if state is not None and (state.topic, state.target) != (config.topic, config.target):
         raise MigrateError(
@@ -487,25 +525,11 @@ async def compare(config: CompareSides, admin: Admin) -> Comparison:
         )
     found = Comparison(config.topic, config.target, since_ms=config.since_ms, until_ms=config.until_ms, at_ms=now_ms())
     found.accepted = sorted(config.accepted)
-    with tempfile.TemporaryDirectory(prefix="mqtrail-compare-") as folder:
-        sorter = KeySorter(folder)
-        try:
-            sides = _Sides(config, state, sorter, found)
-            await sides.read(admin)
-            judge = KeyJudge(config, found, is_expired=sides.is_expired)
-            for key, rows in sorter.groups():
-                if rows is None:
-                    why = f"keys with more than {KEY_COUNT_MAX} records"
-                    found.gaps[why] = found.gaps.get(why, 0) + 1
-                else:
-                    judge.judge(key, rows)
-        finally:
-            sorter.close()
-    counted = Counter({kind: count for kind, count in found.counts.items() if kind not in config.accepted})
-    if counted.total():
-        found.outcome = ProofResult.FOUND
-    elif found.gaps or not found.matched:
-        found.outcome = ProofResult.CANNOT_TELL
-    if state is not None:
+    with sorted_rows() as sorter:
+        sides = _Sides(config, state, sorter, found)
+        await sides.read(admin)
+        judge = KeyJudge(found, is_expired=sides.is_expired, late_ms=config.late_ms, examples=config.examples)
+        judge.judge_all(sorter)
+    if state is not None or has_tee(config.folder):
         save_json(config.folder / COMPARE, asdict(found))
     return found

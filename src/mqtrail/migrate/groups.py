@@ -115,7 +115,7 @@ async def move_group(
     if is_applied:
         await check_group(admin, target_group, MigrateError)
     queues = [MessageQueue.at(state.target, name) for name in state.queues]
-    written = _written(group_file(folder, target_group))
+    written = written_places(group_file(folder, target_group))
     moves = await _moves(admin, target_group, queues, offsets, committed, written, may_rewind)
     if is_applied:
         if not may_lose:
@@ -201,7 +201,7 @@ async def _write(admin: Admin, group: str, moves: list[GroupPlace], topic: str) 
     return done
 
 
-def _written(path: Path) -> dict[str, int]:
+def written_places(path: Path) -> dict[str, int]:
     """Return, of a saved result, the place that the group got in each queue. MigrateError: the file is damaged."""
     writer = "`mqtrail migrate offsets --apply`"
     content = read_json(path, writer)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as kafka_errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.conn import create_conn
 from aiokafka.helpers import create_ssl_context
 
 from .model import KafkaAway, KafkaRecord, MigrateError
@@ -102,8 +104,8 @@ def _wrong_setting(name: str, what: str, expected: str) -> MigrateError:
 
 
 @contextmanager
-def _answers(what: str) -> Iterator[None]:
-    """Convert errors of the library. KafkaAway, MigrateError."""
+def answers(what: str, forbidden: Callable[[str], MigrateError] | None = None) -> Iterator[None]:
+    """Convert errors of the library. forbidden: makes the error of a missing right. KafkaAway, MigrateError."""
     try:
         yield
     except (kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError) as error:
@@ -113,7 +115,7 @@ def _answers(what: str) -> Iterator[None]:
         kafka_errors.GroupAuthorizationFailedError,
         kafka_errors.ClusterAuthorizationFailedError,
     ) as error:
-        raise _forbidden(what) from error
+        raise (forbidden or _forbidden)(what) from error
     except (kafka_errors.AuthenticationFailedError, kafka_errors.SaslAuthenticationFailed) as error:
         raise MigrateError(
             f"Kafka refused the log-in: {error}: expected a user and password that it knows: correct --kafka-settings"
@@ -134,6 +136,38 @@ def _forbidden(what: str) -> MigrateError:
     )
 
 
+@asynccontextmanager
+async def connecting(config: KafkaConfig, what: str) -> AsyncIterator[None]:
+    """Convert errors of a first connection, whose reason the library does not tell. KafkaAway, MigrateError."""
+    try:
+        with answers(what):
+            yield
+    except KafkaAway as error:
+        if isinstance(error.__cause__, kafka_errors.KafkaConnectionError):
+            await _check_connection(config, what)
+        raise
+
+
+async def _check_connection(config: KafkaConfig, what: str) -> None:
+    """Connect, to find out whether a retry is of use. MigrateError: it is of none."""
+    options = config.options()
+    for address in options.pop("bootstrap_servers").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            (await create_conn(host.strip("[]"), int(port), **options)).close()
+            return
+        except ssl.SSLError as error:
+            raise MigrateError(
+                f"found no TLS connection to Kafka at {address}: {error}: expected TLS there, and a certificate for "
+                "this name by the authority in ssl.ca.location: correct --kafka-settings"
+            ) from error
+        except (kafka_errors.AuthenticationFailedError, kafka_errors.SaslAuthenticationFailed) as error:
+            with answers(what):
+                raise error
+        except (kafka_errors.KafkaError, OSError, TimeoutError):
+            continue
+
+
 class KafkaTopic:
     """Reads one topic. Use it with `async with`."""
 
@@ -149,7 +183,7 @@ class KafkaTopic:
     async def __aenter__(self) -> KafkaTopic:
         options = self._config.options()
         try:
-            with _answers(self._what):
+            async with connecting(self._config, self._what):
                 self._admin = AIOKafkaAdminClient(**options)
                 self._stack.push_async_callback(self._admin.close)
                 await self._admin.start()
@@ -174,12 +208,12 @@ class KafkaTopic:
 
     async def cluster_id(self) -> str:
         """Return the id of the cluster. KafkaAway."""
-        with _answers("cluster's id"):
+        with answers("cluster's id"):
             return str((await self._admin.describe_cluster())["cluster_id"])
 
     async def partitions(self) -> list[int]:
         """Return the topic's partitions. MigrateError: there is no such topic, or no right. KafkaAway."""
-        with _answers(self._what):
+        with answers(self._what):
             (found,) = await self._admin.describe_topics([self._topic])
         if found["error_code"] == _UNKNOWN_TOPIC or (not found["error_code"] and not found["partitions"]):
             raise MigrateError(f"found no {self._what} in Kafka, expected it: check its name")
@@ -191,7 +225,7 @@ class KafkaTopic:
 
     async def cleanup_policy(self) -> str:
         """Return the topic's cleanup.policy. MigrateError: no right. KafkaAway."""
-        with _answers(self._what):
+        with answers(self._what):
             (found,) = await self._admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, self._topic)])
         (resource,) = found.resources
         if resource[0] == _TOPIC_FORBIDDEN:
@@ -202,45 +236,77 @@ class KafkaTopic:
 
     async def firsts(self, partitions: Iterable[int]) -> dict[int, int]:
         """Return the first offset that each partition keeps. KafkaAway."""
-        with _answers(self._what):
+        with answers(self._what):
             return _plain(await self._consumer.beginning_offsets(self._places(partitions)))
 
     async def ends(self, partitions: Iterable[int]) -> dict[int, int]:
         """Return the offset after the last committed record of each partition. KafkaAway."""
-        with _answers(self._what):
+        with answers(self._what):
             return _plain(await self._consumer.end_offsets(self._places(partitions)))
 
     async def at_time(self, partitions: Iterable[int], time_ms: int) -> dict[int, int]:
         """Return the first offset of a record of that time or later, else the end. KafkaAway."""
         places = self._places(partitions)
-        with _answers(self._what):
+        with answers(self._what):
             found = await self._consumer.offsets_for_times(dict.fromkeys(places, time_ms))
             ends = await self._consumer.end_offsets(places)
         return {one.partition: ends[one] if found[one] is None else found[one].offset for one in places}
 
-    async def committed(self, group: str) -> dict[int, int]:
+    async def committed(self, group: str, *, may_be_none: bool = False) -> dict[int, int]:
         """Return the committed offsets of a group on the topic. MigrateError: it has none. KafkaAway."""
         what = f"offsets of group {group!r} on topic {self._topic!r}"
-        with _answers(what):
-            for tries_left in reversed(range(FIND_COORDINATOR_TRIES)):
-                try:
-                    found = await self._admin.list_consumer_group_offsets(group)
-                    break
-                except (kafka_errors.GroupCoordinatorNotAvailableError, kafka_errors.NotCoordinatorForGroupError):
-                    if not tries_left:
-                        raise
-                    await asyncio.sleep(FIND_COORDINATOR_S)
+        with answers(what):
+            found = await self._of_coordinator(lambda: self._admin.list_consumer_group_offsets(group))
         offsets = {
             place.partition: one.offset
             for place, one in found.items()
             if place.topic == self._topic and one.offset >= 0
         }
-        if not offsets:
+        if not offsets and not may_be_none:
             raise MigrateError(
                 f"found no {what} in Kafka, expected some: check the names of group and topic, and the right Describe "
                 "on the group"
             )
         return offsets
+
+    async def member_count(self, group: str) -> int:
+        """Return how many members of a group run. MigrateError: no right. KafkaAway."""
+        what = f"members of group {group!r}"
+        with answers(what):
+            (answer,) = await self._of_coordinator(lambda: self._admin.describe_consumer_groups([group]))
+            code, _, _, _, _, members, *_ = answer.groups[0]
+            if code:
+                raise kafka_errors.for_code(code)
+        return len(members)
+
+    async def commit(self, group: str, offsets: Mapping[int, int]) -> None:
+        """Commit offsets of a group, by partition. MigrateError: it has members, or no right. KafkaAway."""
+        what = f"offsets of group {group!r} on topic {self._topic!r}"
+        consumer = AIOKafkaConsumer(**self._config.options(), group_id=group, enable_auto_commit=False)
+        try:
+            with answers(what):
+                try:
+                    await consumer.start()
+                    consumer.assign(self._places(offsets))
+                    await consumer.commit({TopicPartition(self._topic, one): at for one, at in offsets.items()})
+                except (kafka_errors.CommitFailedError, kafka_errors.UnknownMemberIdError) as error:
+                    raise MigrateError(
+                        f"found running members of group {group!r} in Kafka, expected none: stop them, apply again, "
+                        "then start them"
+                    ) from error
+        finally:
+            await consumer.stop()
+
+    async def _of_coordinator(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """Ask the coordinator of a group, which a young cluster does not have at once."""
+        for tries_left in reversed(range(FIND_COORDINATOR_TRIES)):
+            try:
+                return await ask()
+            except (kafka_errors.GroupCoordinatorNotAvailableError, kafka_errors.NotCoordinatorForGroupError):
+                if not tries_left:
+                    raise
+                await asyncio.sleep(FIND_COORDINATOR_S)
+        raise AssertionError("it returns, or raises")
 
     def begin(self, offsets: Mapping[int, int]) -> None:
         """Read these partitions from these offsets on."""
@@ -254,7 +320,7 @@ class KafkaTopic:
 
         Partitions take turns of TURN_COUNT records, so that all of them are on their way at once.
         """
-        with _answers(f"{self._what} (next offsets by partition: {self._next})"):
+        with answers(f"{self._what} (next offsets by partition: {self._next})"):
             found = await self._consumer.getmany(timeout_ms=wait_ms, max_records=count_max)
         self._next |= {place.partition: records[-1].offset + 1 for place, records in found.items()}
         longest = max(map(len, found.values()), default=0)
@@ -275,7 +341,7 @@ class KafkaTopic:
 
     async def position(self, partition: int) -> int:
         """Return the offset that `read` continues at, which passes marks of transactions. KafkaAway."""
-        with _answers(self._what):
+        with answers(self._what):
             return int(await self._consumer.position(TopicPartition(self._topic, partition)))
 
     def _places(self, partitions: Iterable[int]) -> list[TopicPartition]:

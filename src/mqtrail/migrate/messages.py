@@ -8,7 +8,8 @@
 | header | the property of that name, if it fits; if one does not, KAFKA_HEADERS has all of them, in order, exactly |
 | topic, partition, offset, timestamp | KAFKA_TOPIC, KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_TIMESTAMP (epoch ms) |
 
-topic:partition:offset is the last of the keys: a record that is sent twice has the same.
+topic:partition:offset is the last of the keys: a record that is sent twice has the same. A record that Kafka does not
+have yet (offset -1, of a tee with RocketMQ deciding) has neither this key nor partition, offset and timestamp.
 """
 
 from __future__ import annotations
@@ -94,14 +95,15 @@ def misfit(name: str, value: bytes | None) -> str | None:
 
 def outbound_of(record: KafkaRecord, topic: str, rule: HeaderRule = HeaderRule.ENCODE) -> Bridged:
     """Return the message of a record for a topic. MigrateError: it cannot be one."""
-    properties = {
-        TOPIC: record.topic,
-        PARTITION: str(record.partition),
-        OFFSET: str(record.offset),
-        TIMESTAMP: str(record.timestamp_ms),
-    }
+    properties, keys = {TOPIC: record.topic}, list[str]()
     place = record_id(record.topic, record.partition, record.offset)
-    keys = [place]
+    if record.offset >= 0:
+        properties |= {
+            PARTITION: str(record.partition),
+            OFFSET: str(record.offset),
+            TIMESTAMP: str(record.timestamp_ms),
+        }
+        keys.append(place)
     if record.key:
         properties[KEY] = _encoded(record.key)
         keys.insert(0, short_word(properties[KEY], record.key))

@@ -3,13 +3,17 @@
 bridge.json     how far the bridge is: what is acknowledged, so that a run continues there after any end
 offsets.jsonl   the offset map
 offsets-GROUP.json, compare.json    the last results, for the gate
+tee-SIDE.json   since when tees send to both sides with that side deciding
+copies-*.jsonl  copies of tees that failed (copies.py)
+results-*.jsonl results of handlers (results.py)
+back-GROUP.json the last `migrate back --apply` of a group of Kafka
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -76,3 +80,23 @@ def read_bridge(folder: Path) -> BridgeState | None:
 def save_bridge(folder: Path, state: BridgeState) -> None:
     """Replace the file, durable. OSError."""
     save_json(folder / BRIDGE, asdict(state))
+
+
+def tee_file(folder: Path, decides: str) -> Path:
+    """Return the file that says since when a tee sends to both sides, with that side deciding."""
+    return folder / f"tee-{decides}.json"
+
+
+def read_tee(folder: Path, decides: str) -> dict[str, Any] | None:
+    """Return topic, target and since_ms of the first tee with that side deciding; None: none. MigrateError."""
+    path, writer = tee_file(folder, decides), "`mqtrail.migrate.TeeProducer`"
+    found = read_json(path, writer)
+    if found is not None:
+        with content_of(path, writer):
+            return {"topic": str(found["topic"]), "target": str(found["target"]), "since_ms": int(found["since_ms"])}
+    return None
+
+
+def save_tee(folder: Path, decides: str, topic: str, target: str, since_ms: int) -> None:
+    """Write that file, durable. OSError."""
+    save_json(tee_file(folder, decides), {"topic": topic, "target": target, "since_ms": since_ms})

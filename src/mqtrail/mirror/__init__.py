@@ -3,7 +3,8 @@
 `Mirror` copies the messages of topics; its folder says how far it is (state.py). Works with any cluster on either side.
 """
 
-from .importing import ClusterImport, ExportedBroker, ImportAction, ImportStep, read_export
+from .exported import ExportedBroker, ExportedCluster, ImportAction, ImportStep, read_export
+from .importing import ClusterImport
 from .model import ClusterAway, MirrorError, origin_of, path_of
 from .offsets import MirroredGroup, MirroredOffsets, MirroredPlace, mirrored_offsets
 from .run import Mirror, MirrorConfig, name_of
@@ -13,6 +14,7 @@ __all__ = [
     "ClusterAway",
     "ClusterImport",
     "ExportedBroker",
+    "ExportedCluster",
     "ImportAction",
     "ImportStep",
     "Mirror",

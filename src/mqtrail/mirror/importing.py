@@ -1,4 +1,4 @@
-"""Imports what `mqtrail cluster export` wrote: topics, groups, users, policies, offsets. A plan, then the changes.
+"""Imports what `mqtrail cluster export` wrote: topics, groups, access control, values, offsets. First a plan.
 
 Brokers of both clusters are paired in the order of their names if there are as many. Otherwise a topic or group goes to
 all brokers, if it is the same on each broker of the source that has it.
@@ -6,158 +6,71 @@ all brokers, if it is the same on each broker of the source that has it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import Any, Final, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
 from msgspec import structs
 
 from mqtrail.client import Admin, Gathered, MessageQueue, RouteNotFound
 from mqtrail.wire import (
-    AclInfo,
-    BodyError,
+    ORDER_TOPIC_CONFIG,
     MQError,
-    PolicyEntryInfo,
     SubscriptionGroupConfig,
     TopicConfig,
-    UserInfo,
     business_topics,
     is_business_group,
 )
 
-from .model import MirrorError
+from .accounts import AccessImport
+from .exported import BrokerPairs, ExportedBroker, ExportedCluster, ImportAction, ImportStep
 
-VERSION: Final = 1  # of the export
 Config = TypeVar("Config", TopicConfig, SubscriptionGroupConfig)
 
 
-class ImportAction(StrEnum):
-    """What a step does."""
-
-    MAKE = "make"
-    CHANGE = "change"
-    EQUAL = "equal"
-    CONFLICT = "conflict"
-
-
-@dataclass(frozen=True, slots=True)
-class ImportStep:
-    """A thing of the export. kind: topic, group, user, policy or offset. broker: of the target; "": of all.
-
-    detail: what differs, or why it is a conflict and what to do. value: what is written. error: why it could not be.
-    """
-
-    kind: str
-    name: str
-    broker: str
-    action: ImportAction
-    detail: str = ""
-    value: Any = field(default=None, repr=False)
-    is_done: bool = False
-    error: str = ""
-
-    def facts(self) -> dict[str, Any]:
-        """Return it without its value, which may have a password."""
-        names = ("kind", "name", "broker", "action", "detail", "is_done", "error")
-        return {name: getattr(self, name) for name in names}
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedBroker:
-    """What an export has of a broker. cluster: its name. offsets: by group and topic, by number of the queue.
-
-    users, policies: None: it did not list them.
-    """
-
-    cluster: str
-    topics: Mapping[str, TopicConfig]
-    groups: Mapping[str, SubscriptionGroupConfig]
-    offsets: Mapping[str, Mapping[str, Mapping[int, int]]]
-    users: tuple[UserInfo, ...] | None
-    policies: tuple[AclInfo, ...] | None
-
-
-def read_export(text: str) -> dict[str, ExportedBroker]:
-    """Return the brokers of an export, by name. MirrorError: it is none, or a part is missing in it."""
-    try:
-        content = json.loads(text)
-        version = content.get("version", VERSION)
-        if version != VERSION:
-            raise MirrorError(
-                f"found an export of version {version}, expected {VERSION}: use the mqtrail that wrote it"
-            )
-        if failures := content.get("failures"):
-            raise MirrorError(
-                f"found an export without {', '.join(failures)}, which did not answer: export again when it is there"
-            )
-        return {name: _broker_of(found) for name, found in content["brokers"].items()}
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, BodyError) as error:
-        raise MirrorError(
-            f"found {type(error).__name__} in the export, expected what `mqtrail cluster export` prints"
-        ) from error
-
-
-def _broker_of(found: dict[str, Any]) -> ExportedBroker:
-    topics = [TopicConfig.read(one) for one in found["topics"]]
-    groups = [SubscriptionGroupConfig.read(one) for one in found["groups"]]
-    users, policies = found.get("users"), found.get("policies")
-    return ExportedBroker(
-        str(found["settings"].get("brokerClusterName", "")),
-        {one.topic: one for one in topics},
-        {one.group_name: one for one in groups},
-        {
-            group: {topic: {int(at): int(offset) for at, offset in queues.items()} for topic, queues in one.items()}
-            for group, one in (found.get("offsets") or {}).items()
-        },
-        None if users is None else tuple(UserInfo.read(one) for one in users),
-        None if policies is None else tuple(AclInfo.read(one) for one in policies),
-    )
-
-
 class ClusterImport:
-    """One import. passwords: of users to make; an export has none. with_offsets: write offsets as they are."""
+    """One import. with_offsets: write offsets as they are.
+
+    passwords: of users, and secret keys of accounts, to make; an export has none.
+    """
 
     def __init__(
         self,
         admin: Admin,
-        export: Mapping[str, ExportedBroker],
+        export: ExportedCluster,
         *,
         cluster: str | None = None,
         passwords: Mapping[str, str] | None = None,
         with_offsets: bool = False,
     ) -> None:
         self._admin = admin
-        self._export = dict(sorted(export.items()))
+        self._export = export
         self._cluster = cluster
         self._passwords = passwords or {}
         self._with_offsets = with_offsets
-        self._masters: dict[str, str] = {}
-        self._pairs: dict[str, str] = {}  # broker of the export -> of the target; none if they are not as many
+        self._pairs = BrokerPairs({}, {})
+        self._access = AccessImport(admin, export.brokers, self._pairs, self._passwords)
 
     async def plan(self) -> list[ImportStep]:
         """Return what would be made, changed, is equal, or is a conflict. Nothing is changed. MQError."""
-        self._masters = await self._admin.targets(self._cluster)
-        self._pairs = {}
-        if len(self._masters) == len(self._export):
-            self._pairs = dict(zip(self._export, self._masters, strict=True))
-        found = {name: await self._admin.topic_configs(address) for name, address in self._masters.items()}
+        masters, export = await self._admin.targets(self._cluster), self._export.brokers
+        self._pairs = BrokerPairs.of(self._export, masters)
+        self._access = AccessImport(self._admin, export, self._pairs, self._passwords)
+        found = {name: await self._admin.topic_configs(address) for name, address in masters.items()}
         topics = {name: table.topic_config_table for name, table in found.items()}
         groups = {
-            name: (await self._admin.groups(address)).subscription_group_table
-            for name, address in self._masters.items()
+            name: (await self._admin.groups(address)).subscription_group_table for name, address in masters.items()
         }
-        clusters = {*(await self._admin.cluster()).cluster_addr_table, *(one.cluster for one in self._export.values())}
-        own = {*self._export, *self._masters}
+        clusters = {*(await self._admin.cluster()).cluster_addr_table, *(one.cluster for one in export.values())}
+        own = {*export, *masters}
         steps = [
             *self._configs(
                 "topic", lambda one: one.topics, topics, lambda names: business_topics(names, clusters, own)
             ),
             *self._configs("group", lambda one: one.groups, groups, lambda names: filter(is_business_group, names)),
+            *(await self._access.plan()),
+            *[one async for one in self._values()],
         ]
-        if any(one.users or one.policies for one in self._export.values()):
-            steps += [*(await self._users()), *(await self._policies())]
         if self._with_offsets:
             steps += [one async for one in self._offsets()]
         return steps
@@ -180,7 +93,7 @@ class ClusterImport:
         return replace(step, is_done=True)
 
     async def _write(self, step: ImportStep) -> Gathered[str] | None:
-        admin, value, to = self._admin, step.value, {"cluster": self._cluster}
+        admin, value = self._admin, step.value
         if step.kind == "topic":
             return await admin.create_topic(value, broker=step.broker)
         if step.kind == "group":
@@ -190,24 +103,9 @@ class ClusterImport:
             group, queue, offset = value
             await admin.set_offset(group, queue, offset)
             return None
-        if step.kind == "user":
-            if step.action is ImportAction.MAKE:
-                password = self._passwords[step.name]
-                made = await admin.create_user(step.name, password, user_type=value.user_type or "Normal", **to)
-                if made.failures or (value.user_status or "enable") == "enable":
-                    return made
-            return await admin.update_user(step.name, user_type=value.user_type, user_status=value.user_status, **to)
-        subject, policy_type, entry, is_new = value
-        write = admin.create_acl if is_new else admin.update_acl
-        return await write(
-            subject,
-            [entry.resource or ""],
-            entry.actions,
-            decision=entry.decision or "Allow",
-            source_ips=entry.source_ips or (),
-            policy_type=policy_type,
-            **to,
-        )
+        if step.kind == "value":
+            return await admin.kv_put(*value)
+        return await self._access.write(step)
 
     # -- topics and groups -----------------------------------------------------------------------------------------
 
@@ -218,88 +116,57 @@ class ClusterImport:
         known: Mapping[str, Mapping[str, Config]],
         choose: Callable[[list[str]], Iterable[str]],
     ) -> Iterator[ImportStep]:
-        names = sorted({name for broker in self._export.values() for name in of(broker)})
-        for name in choose(names):
-            wanted = {broker: of(one)[name] for broker, one in self._export.items() if name in of(one)}
-            if self._pairs:
-                targets = {self._pairs[broker]: config for broker, config in wanted.items()}
-            elif len({repr(config) for config in wanted.values()}) > 1:
-                detail = (
-                    f"it differs between {', '.join(wanted)}, and the target has {len(self._masters)} brokers, not "
-                    f"{len(self._export)}: create it by hand"
-                )
-                yield ImportStep(kind, name, "", ImportAction.CONFLICT, detail)
+        wanted = {broker: of(one) for broker, one in self._export.brokers.items()}
+        names = sorted({name for one in wanted.values() for name in one})
+        for name, spread in self._pairs.spread(wanted, choose(names)):
+            if isinstance(spread, str):
+                yield ImportStep(kind, name, "", ImportAction.CONFLICT, spread)
                 continue
-            else:
-                targets = dict.fromkeys(self._masters, next(iter(wanted.values())))
-            for broker, config in targets.items():
+            for broker, config in spread.items():
                 yield _config_step(kind, name, broker, config, known[broker].get(name))
 
-    # -- users and policies ----------------------------------------------------------------------------------------
+    # -- key-value configuration of name servers -------------------------------------------------------------------
 
-    async def _users(self) -> list[ImportStep]:
-        wanted = {user.username or "": user for one in self._export.values() for user in one.users or ()}
-        try:
-            gathered = await self._admin.users()
-            for failure in gathered.failures.values():
-                raise failure
-        except (MQError, OSError) as error:
-            return [self._without("user", name, error) for name in sorted(wanted)]
-        known: dict[str, list[UserInfo]] = {}
-        for found in gathered.found.values():
-            for user in found:
-                known.setdefault(user.username or "", []).append(user)
-        steps = []
-        for name, user in sorted(wanted.items()):
-            if name not in known:
-                if name in self._passwords:
-                    steps.append(ImportStep("user", name, "", ImportAction.MAKE, user.user_type or "", user))
+    async def _values(self) -> AsyncIterator[ImportStep]:
+        """Yield a step for each value. A name server lists the values of a namespace, not the namespaces."""
+        for namespace, table in sorted(self._export.values.items()):
+            known = await self._admin.kv_list(namespace)
+            for key, text in sorted(table.items()):
+                name, value = f"{namespace} {key}", text
+                if namespace == ORDER_TOPIC_CONFIG:
+                    try:
+                        value = self._order(text)
+                    except ValueError as error:
+                        yield ImportStep("value", name, "", ImportAction.CONFLICT, str(error))
+                        continue
+                now = known.get(key)
+                if now == value:
+                    yield ImportStep("value", name, "", ImportAction.EQUAL)
                     continue
-                detail = "an export has no passwords: pass --passwords, or create it with `mqtrail acl user create`"
-                steps.append(ImportStep("user", name, "", ImportAction.CONFLICT, detail))
-                continue
-            differs = [
-                f"{what} {now} -> {then}"
-                for what, then in (("type", user.user_type), ("status", user.user_status))
-                for now in {one.user_type if what == "type" else one.user_status for one in known[name]}
-                if then is not None and now != then
-            ]
-            action = ImportAction.CHANGE if differs else ImportAction.EQUAL
-            steps.append(ImportStep("user", name, "", action, ", ".join(differs), user))
-        return steps
+                action = ImportAction.MAKE if now is None else ImportAction.CHANGE
+                detail = f"{'none' if now is None else now} -> {value}"
+                yield ImportStep("value", name, "", action, detail, (namespace, key, value))
 
-    async def _policies(self) -> list[ImportStep]:
-        wanted = _entries([one.policies or () for one in self._export.values()])
-        try:
-            gathered = await self._admin.acls()
-            for failure in gathered.failures.values():
-                raise failure
-        except (MQError, OSError) as error:
-            return [self._without("policy", _policy_name(key), error) for key in sorted(wanted)]
-        known = _entries(gathered.values())
-        steps = []
-        for key, entry in sorted(wanted.items()):
-            subject, policy_type, _ = key
-            name, there = _policy_name(key), known.get(key)
-            value = (subject, policy_type, entry, there is None)
-            if there is None:
-                steps.append(ImportStep("policy", name, "", ImportAction.MAKE, _entry_text(entry), value))
-            elif _entry_text(there) == _entry_text(entry):
-                steps.append(ImportStep("policy", name, "", ImportAction.EQUAL))
-            else:
-                detail = f"{_entry_text(there)} -> {_entry_text(entry)}"
-                steps.append(ImportStep("policy", name, "", ImportAction.CHANGE, detail, value))
-        return steps
-
-    @staticmethod
-    def _without(kind: str, name: str, error: Exception) -> ImportStep:
-        detail = f"the target does not list its access control: {error}: enable authentication in its brokers"
-        return ImportStep(kind, name, "", ImportAction.CONFLICT, detail)
+    def _order(self, text: str) -> str:
+        """Return the order of a topic's queues, BROKER:COUNT;…, with the brokers of the target. ValueError: why not."""
+        found = [part.partition(":") for part in text.split(";") if part]
+        if not self._pairs.pairs:
+            raise ValueError(
+                f"it names brokers, {text}, and the target has {len(self._pairs.masters)}, not "
+                f"{len(self._export.brokers)}: set it with `mqtrail topic order`"
+            )
+        for broker, _, _ in found:
+            if broker not in self._pairs.pairs:
+                raise ValueError(
+                    f"found broker {broker!r} in {text}, expected one of {', '.join(self._pairs.pairs)}: set it with "
+                    "`mqtrail topic order`"
+                )
+        return ";".join(f"{self._pairs.pairs[broker]}:{count}" for broker, _, count in found)
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     async def _offsets(self) -> AsyncIterator[ImportStep]:
-        for broker, exported in self._export.items():
+        for broker, exported in self._export.brokers.items():
             for group, topics in sorted(exported.offsets.items()):
                 if not is_business_group(group):
                     continue
@@ -309,7 +176,7 @@ class ClusterImport:
 
     async def _offset(self, broker: str, group: str, place: MessageQueue, offset: int) -> ImportStep:
         """Return the step of one offset. It is a number of the source: right only where the queues are the same."""
-        to = self._pairs.get(broker, "")
+        to = self._pairs.pairs.get(broker, "")
         name = f"{group} {place.topic}/{place.queue_id}"
         queue = MessageQueue(place.topic, to, place.queue_id)
         if not to:
@@ -353,23 +220,3 @@ def _config_step(kind: str, name: str, broker: str, wanted: Config, known: Confi
         detail += ": fewer queues would hide their messages: change it by hand, or leave it"
         return ImportStep(kind, name, broker, ImportAction.CONFLICT, detail)
     return ImportStep(kind, name, broker, ImportAction.CHANGE, detail, wanted)
-
-
-def _entries(brokers: Iterable[Iterable[AclInfo]]) -> dict[tuple[str, str, str], PolicyEntryInfo]:
-    """Return the entries of policies by subject, policy type and resource."""
-    return {
-        (acl.subject or "", policy.policy_type or "Custom", entry.resource or ""): entry
-        for acls in brokers
-        for acl in acls
-        for policy in acl.policies
-        for entry in policy.entries
-    }
-
-
-def _policy_name(key: tuple[str, str, str]) -> str:
-    return f"{key[0]} {key[2]}"
-
-
-def _entry_text(entry: PolicyEntryInfo) -> str:
-    ips = f" from {','.join(sorted(entry.source_ips))}" if entry.source_ips else ""
-    return f"{entry.decision or 'Allow'} {','.join(sorted(entry.actions))}{ips}"

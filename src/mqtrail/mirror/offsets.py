@@ -17,27 +17,30 @@ from mqtrail.clock import now_ms
 from mqtrail.feed import check_group
 
 from .model import MirrorError, origin_of
-from .run import source_text
+from .run import source_text, topic_of
 from .source import answers
-from .state import MirrorState, read_mirror
+from .state import FILES, MirrorState, read_mirror
 
-PROBE_COUNT: Final = 65_536  # messages that a search reads to find the next copy; beyond, the group begins before them
+PROBE_COUNT: Final = 65_536  # messages that a search reads to find the next copy; what is beyond is unknown
+APPLY: Final = "`mqtrail mirror offsets --apply`"
 COUNT_MAX: Final = 100_000  # messages of a queue that are read to count those that are repeated, or skipped
 
 
 @dataclass(frozen=True, slots=True)
 class MirroredPlace:
-    """What becomes of a group's offset on a queue of the target. before: None: it has none. after: written, or kept.
+    """What becomes of a group's offset on a queue of the target. before: None: it has none.
 
-    repeated: messages from there on that the group has consumed in the source. skipped: messages before it that are no
-    copies, and that the group does not get. Of both, at most COUNT_MAX messages are looked at. is_kept: nothing is
-    written, because the group is there, or further. error: why it could not be written.
+    after: written, or kept; None: it has none, and which one is right is unknown. repeated: messages from there on that
+    the group has consumed in the source. skipped: messages before it that are no copies, and that the group does not
+    get. Of both, at most COUNT_MAX messages are looked at. is_kept: nothing is written, because the group is there, or
+    further, or because nothing is known. written: what the last apply wrote. error: why it could not be written.
     """
 
     queue: str
     before: int | None
-    after: int
+    after: int | None
     end: int
+    written: int | None = None
     repeated: int = 0
     skipped: int = 0
     reason: str = ""
@@ -75,6 +78,12 @@ class MirroredGroup:
         return sum(one.skipped for one in self.queues)
 
     @property
+    def changes(self) -> dict[MessageQueue, int]:
+        """What an apply writes, by queue of the target."""
+        wanted = {MessageQueue.at(self.topic, one.queue): one.after for one in self.queues if not one.is_kept}
+        return {queue: after for queue, after in wanted.items() if after is not None}
+
+    @property
     def is_complete(self) -> bool:
         """Whether each queue has its offset."""
         return self.is_applied and not any(one.error for one in self.queues)
@@ -95,6 +104,11 @@ class MirroredOffsets:
     may_rewind: bool = False
     may_lose: bool = False
 
+    @property
+    def file(self) -> Path:
+        """The file with what the applies of the group have written."""
+        return self.folder / f"offsets-{self.target_group}.json"
+
 
 async def mirrored_offsets(wanted: MirroredOffsets, source: Admin, target: Admin) -> list[MirroredGroup]:
     """Translate the offsets of a group, topic by topic, and write them if is_applied. MQError, OSError."""
@@ -106,13 +120,14 @@ async def mirrored_offsets(wanted: MirroredOffsets, source: Admin, target: Admin
         )
     if unknown := sorted(set(wanted.topics) - set(state.queues)):
         raise MirrorError(f"found no topic {unknown[0]!r} in the mirror, expected one of {', '.join(state.queues)}")
-    if wanted.is_applied:
-        await check_group(target, wanted.target_group, MirrorError)
+    written = _read_written(wanted.file)
     found = []
     for topic in wanted.topics or tuple(state.queues):
-        committed = await _committed(source, wanted.group, topic)
+        committed, kept = await _committed(source, wanted.group, topic)
+        _check_known(state, committed)
         if committed:
-            found.append(await _Topic(wanted, state, topic, committed, target).translate())
+            translation = _Topic(wanted, state, topic, committed, kept, target, written.get(topic, {}))
+            found.append(await translation.translate())
     if not found:
         raise MirrorError(
             f"found no offsets of group {wanted.group!r} on the topics {', '.join(wanted.topics or state.queues)} in "
@@ -120,6 +135,18 @@ async def mirrored_offsets(wanted: MirroredOffsets, source: Admin, target: Admin
         )
     if not wanted.is_applied:
         return found
+    if any(one.changes for one in found):
+        await _check_apply(wanted, found, target)
+    applied = [await _written(one, target) for one in found]
+    for one in applied:
+        written[one.topic] = {place.queue: place.written for place in one.queues if place.written is not None}
+    FILES.save(wanted.file, {"topics": written})
+    return applied
+
+
+async def _check_apply(wanted: MirroredOffsets, found: Sequence[MirroredGroup], target: Admin) -> None:
+    """Check that the group may be moved, and loses nothing. MirrorError, MQError."""
+    await check_group(target, wanted.target_group, MirrorError)
     missing, skipped = sum(one.missing for one in found), sum(one.skipped for one in found)
     if (missing or skipped) and not wanted.may_lose:
         raise MirrorError(
@@ -127,81 +154,144 @@ async def mirrored_offsets(wanted: MirroredOffsets, source: Admin, target: Admin
             "other producers before its place, expected none: the group would never get them: let it consume them in "
             "the source first, or move producers after groups; --accept-loss goes without them"
         )
-    return [await _written(one, target) for one in found]
 
 
-async def _committed(source: Admin, group: str, topic: str) -> dict[str, int]:
-    """Return, by queue of the source, the next offset that the group wants."""
+def _read_written(path: Path) -> dict[str, dict[str, int]]:
+    """Return what the applies of a group have written, by topic and queue of the target. MirrorError: damaged."""
+    content = FILES.read(path, APPLY)
+    with FILES.content_of(path, APPLY):
+        found = content["topics"] if content else {}
+        return {topic: {queue: int(at) for queue, at in places.items()} for topic, places in found.items()}
+
+
+def _check_known(state: MirrorState, committed: Mapping[str, int]) -> None:
+    """Check that the mirror has seen the queues of a group: it does not know what it will copy of others."""
+    if unseen := sorted(committed.keys() - state.next_offsets.keys()):
+        raise MirrorError(
+            f"found an offset of the group on queue {unseen[0]} of the source, which the mirror has not read yet: run "
+            "`mqtrail mirror run` until it has, then try again"
+        )
+
+
+async def _committed(source: Admin, group: str, topic: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Return, by queue of the source, the next offset that the group wants; and of queues on which it has no offset,
+    the first one that is kept: what it has consumed there is unknown, so it may lack all."""
+    committed, kept = {}, {}
     with answers(f"offsets of group {group!r} on topic {topic!r}"):
-        offsets = {queue: await source.consumer_offset(group, queue) for queue in await source.queues(topic)}
-    return {source_text(queue): offset for queue, offset in offsets.items() if offset is not None}
+        for queue in await source.queues(topic):
+            offset = await source.consumer_offset(group, queue)
+            if offset is None:
+                kept[source_text(queue)] = await source.min_offset(queue)
+            else:
+                committed[source_text(queue)] = offset
+    return committed, kept
 
 
 async def _written(found: MirroredGroup, target: Admin) -> MirroredGroup:
-    offsets = {MessageQueue.at(found.topic, one.queue): one.after for one in found.queues if not one.is_kept}
-    _, failures = await target.set_offsets(found.target_group, offsets)
-    errors = {queue.place: str(error) for queue, error in failures.items()}
-    queues = [replace(one, error=errors.get(one.queue, one.error)) for one in found.queues]
+    errors: dict[str, str] = {}
+    if found.changes:
+        _, failures = await target.set_offsets(found.target_group, found.changes)
+        errors = {queue.place: str(error) for queue, error in failures.items()}
+    queues = []
+    for one in found.queues:
+        if one.queue in errors:
+            one = replace(one, error=errors[one.queue])
+        elif not one.is_kept:
+            one = replace(one, written=one.after)
+        queues.append(one)
     return replace(found, queues=queues, is_applied=True)
 
 
 @dataclass(slots=True)
 class _Topic:
-    """A topic of one translation. committed: by queue of the source; one that is not there has consumed nothing."""
+    """A topic of one translation. committed: by queue of the source. kept: the first offset of those without one.
+
+    written: by queue of the target, by the last apply.
+    """
 
     wanted: MirroredOffsets
     state: MirrorState
     topic: str
     committed: Mapping[str, int]
+    kept: Mapping[str, int]
     target: Admin
+    written: Mapping[str, int]
 
     async def translate(self) -> MirroredGroup:
         """Return what would be written. MQError."""
-        sources = [name for name in self.state.pairs if name.partition("@")[0] == self.topic]
-        firsts: dict[str, int] = {}  # by source queue, the first message with a copy
+        sources = [name for name in self.state.pairs if topic_of(name) == self.topic]
+        firsts: dict[str, int | None] = {}  # by source queue, the first message with a copy; None: unknown
+        lacking: set[str] = set()  # source queues whose place in the target is not one that an apply wrote
         places = []
         for queue in await self.target.queues(self.topic):
             of_it = [
                 name for name in sources if self.topic in self.state.keyed or self.state.pairs[name] == queue.place
             ]
-            places.append(await self._place(queue, of_it, firsts))
-        missing = sum(
-            max(0, firsts.get(name, self.state.next_offsets.get(name, 0)) - self._wants(name)) for name in sources
-        )
-        behind = sum(max(0, at - self.state.next_offsets.get(name, 0)) for name, at in self.committed.items())
+            place = await self._place(queue, of_it, firsts)
+            places.append(place)
+            if not (place.is_kept and place.written is not None and not place.error):
+                lacking.update(of_it)
+        missing = 0
+        for name in lacking:
+            first = firsts.get(name, self.state.next_offsets[name])
+            missing += 0 if first is None else max(0, first - self._wants(name))
+        behind = sum(max(0, at - self.state.next_offsets[name]) for name, at in self.committed.items())
         group, target_group = self.wanted.group, self.wanted.target_group
         return MirroredGroup(
             group, target_group, self.topic, dict(self.committed), behind, missing, places, False, now_ms()
         )
 
     def _wants(self, name: str) -> int:
-        return self.committed.get(name, self.state.starts.get(name, 0))
+        """Return the next offset that the group wants. A queue that the source has no more has no first one either."""
+        return self.committed.get(name, self.kept.get(name, self.state.starts[name]))
 
-    async def _place(self, queue: MessageQueue, sources: Sequence[str], firsts: dict[str, int]) -> MirroredPlace:
+    async def _place(self, queue: MessageQueue, sources: Sequence[str], firsts: dict[str, int | None]) -> MirroredPlace:
         """Return the place in a queue of the target that has copies of these queues of the source."""
         first, end = await self.target.min_offset(queue), await self.target.max_offset(queue)
-        found = {}
+        found, unknown = {}, []
         for name in sources:
             seen = await self._first_copy(queue, name, first, end)
             if seen is not None:
-                firsts[name] = min(seen, firsts.get(name, seen))
+                known = firsts.get(name)
+                firsts[name] = seen if known is None else min(seen, known)
                 found[name] = await self._after_consumed(queue, name, first, end)
-        after, reason = first, "it has no copies: its beginning"
-        if found:
-            name = min(found, key=lambda one: found[one])
-            after = await self._pass_consumed(queue, found[name], max(found.values()))
-            at = self.committed.get(name)
-            reason = f"{name}: {'no offset' if at is None else f'{at} is next'}"
+            elif end - first > PROBE_COUNT:
+                firsts.setdefault(name, None)
+                unknown.append(name)
         before = await self.target.consumer_offset(self.wanted.target_group, queue)
-        place = MirroredPlace(queue.place, before, after, end, reason=reason)
+        place = MirroredPlace(queue.place, before, before, end, self.written.get(queue.place), is_kept=True)
+        if not found:
+            return self._without_copies(place, first, unknown)
+        # Copies that the search did not reach are behind what it has read.
+        found |= dict.fromkeys(unknown, first + PROBE_COUNT)
+        name = min(found, key=lambda one: found[one])
+        after = await self._pass_consumed(queue, found[name], max(found.values()))
+        at = self.committed.get(name)
+        reason = f"{name}: {'no offset' if at is None else f'{at} is next'}"
         if before == after:
-            return replace(place, reason=f"{reason}; the group is there", is_kept=True)
+            return replace(place, reason=f"{reason}; the group is there", written=after)
         if before is not None and before > after and not self.wanted.may_rewind:
-            kept = f"the group is at {before} already: --rewind moves it to {after}"
-            return replace(place, after=before, reason=f"{reason}; {kept}", is_kept=True, error=kept)
+            if place.written is not None and place.written <= after:
+                return replace(place, reason=f"{reason}; the group has consumed further since the last apply")
+            kept = f"the group is at {before} already, not by an apply: --rewind moves it to {after}"
+            return replace(place, reason=f"{reason}; {kept}", error=kept)
+        place = replace(place, after=after, reason=reason, is_kept=False)
         repeated = await self._count_consumed(queue, after, max(found.values(), default=after))
         skipped = await self._count_others(queue, max(first, min(before or 0, after)), after)
         return replace(place, repeated=repeated, skipped=skipped)
+
+    @staticmethod
+    def _without_copies(place: MirroredPlace, first: int, unknown: Sequence[str]) -> MirroredPlace:
+        """Return a place in a queue where no copy was found: a group without an offset begins at its beginning."""
+        if unknown:
+            error = (
+                f"found no copy in its first {PROBE_COUNT} messages, so where the group continues is unknown: set it "
+                "with `mqtrail offset set`"
+            )
+            return replace(place, reason=error, error="" if place.written is not None else error)
+        if place.before is not None:
+            return replace(place, reason="it has no copies: the group stays where it is")
+        return replace(place, after=first, reason="it has no copies: its beginning", is_kept=False)
 
     async def _after_consumed(self, queue: MessageQueue, name: str, first: int, end: int) -> int:
         """Return the offset after the last copy that is consumed: copies of one queue are in order."""

@@ -14,14 +14,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import AsyncExitStack, aclosing
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mqtrail.client import Admin, InstanceConfig, Producer, ProducerConfig, by_hash
 from mqtrail.clock import now_ms
-from mqtrail.feed import Feed, Lanes
+from mqtrail.feed import Feed, Lanes, queues_of
 from mqtrail.net import Log
 from mqtrail.wire import PROPERTY_SHARDING_KEY, Message, MessageExt, MessageQueue, place_text
 
@@ -111,7 +113,7 @@ class Mirror(Feed):
                 )
                 expected = ", with as many queues as in the source (`mqtrail cluster import` makes them), for example"
                 self._targets = {
-                    topic: await self._queues_of(producer, topic, expected) for topic in self.config.topics
+                    topic: await queues_of(producer, topic, self.ERROR, expected) for topic in self.config.topics
                 }
                 lanes = Lanes(
                     producer,
@@ -124,19 +126,19 @@ class Mirror(Feed):
                 try:
                     await self._deliver(lanes, lambda: self._patiently(lambda: self._pump(lanes, admin, target)))
                 finally:
-                    self._end()
+                    await self._end()
             if self._state is None:
                 raise MirrorError(f"stopped before the source at {self.config.namesrv} answered")
         return self.state
 
-    def _end(self) -> None:
+    async def _end(self) -> None:
         """Note that nothing is in doubt, if so: the next run then need not look for copies."""
         state = self._state
         if state is not None and all(
             state.next_offsets[source_text(queue)] == offset for queue, offset in self._positions.items()
         ):
             state.is_ended = not self._found
-            self._save()
+            await self._save()
 
     # -- begin -----------------------------------------------------------------------------------------------------
 
@@ -144,9 +146,10 @@ class Mirror(Feed):
         """Read and check the state, or make a new one, and find what the target has already."""
         config = self.config
         state = read_mirror(config.folder)
+        ends = {queue: await target.max_offset(queue) for queues in self._targets.values() for queue in queues}
         if state is None:
             if not config.may_repeat:
-                await self._check_new(target)
+                await self._check_new(target, ends)
             state = MirrorState(source=config.source, target=config.target)
         found = (config.source, config.target)
         if found != (state.source, state.target):
@@ -155,7 +158,6 @@ class Mirror(Feed):
                 f"{str(config.folder)!r} began: pass those names, or a new --folder"
             )
         ranges = await source.ranges(list(config.topics))
-        ends = {queue: await target.max_offset(queue) for queues in self._targets.values() for queue in queues}
         self._check_targets(state, ends)
         for topic in config.topics:
             self._check_queues(state, topic)
@@ -167,30 +169,31 @@ class Mirror(Feed):
         if not self._found:  # else copies of messages that are not read yet are in doubt
             state.targets |= self._reached
         state.ends = {}
+        starts = await self._starts(state, source, ranges)
+        self._positions = {}
+        # From here on nothing waits: a state with some of the queues would begin the others at their first message.
+        self._note(state, starts, ranges)
         self._state = state
-        await self._see(source, ranges)
         if config.is_once:
             self._goal = {queue: end for queue, (_, end) in ranges.found.items()}
         state.is_ended = False
         state.started_ms = now_ms()
-        self._save()
+        await self._save()
         self._is_begun = True
         again = sum(map(len, self._found.values()))
         log.info("mirror.started", source=config.source, target=config.target, topics=len(config.topics), again=again)
 
-    async def _check_new(self, target: Admin) -> None:
+    async def _check_new(self, target: Admin, ends: dict[MessageQueue, int]) -> None:
         """Check that the target has no copies from the source: without a state they would be sent again."""
-        for queues in self._targets.values():
-            for queue in queues:
-                end = await target.max_offset(queue)
-                async for message in target.messages_of_queue(queue, max(0, end - TAIL_COUNT), end):
-                    if origin_of(message.properties, self.config.source) is not None:
-                        raise MirrorError(
-                            f"found copies from {self.config.source!r} in queue {queue.place} of topic "
-                            f"{queue.topic!r} of the target, expected none, since {str(self.config.folder)!r} has no "
-                            "state: pass the --folder of the mirror that sent them, or --copy-again to have messages "
-                            "there twice"
-                        )
+        for queue, end in ends.items():
+            async for message in target.messages_of_queue(queue, max(0, end - TAIL_COUNT), end):
+                if origin_of(message.properties, self.config.source) is not None:
+                    raise MirrorError(
+                        f"found copies from {self.config.source!r} in queue {queue.place} of topic "
+                        f"{queue.topic!r} of the target, expected none, since {str(self.config.folder)!r} has no "
+                        "state: pass the --folder of the mirror that sent them, or --copy-again to have messages "
+                        "there twice"
+                    )
 
     def _check_targets(self, state: MirrorState, ends: dict[MessageQueue, int]) -> None:
         """Check that the target still has what was sent."""
@@ -216,7 +219,7 @@ class Mirror(Feed):
         if known is None or self.config.takes_new_queues:
             state.queues[topic] = names
             state.keyed = [one for one in state.keyed if one != topic]
-            state.pairs = {one: pair for one, pair in state.pairs.items() if _topic_of(one) != topic}
+            state.pairs = {one: pair for one, pair in state.pairs.items() if topic_of(one) != topic}
 
     async def _look(self, state: MirrorState, target: Admin, ends: dict[MessageQueue, int]) -> dict[str, set[int]]:
         """Return, by source queue, the offsets of copies that the target got and the state does not count."""
@@ -232,18 +235,25 @@ class Mirror(Feed):
                     found[name].add(origin.offset)
         return {name: offsets for name, offsets in found.items() if offsets}
 
-    async def _see(self, source: MirrorSource, ranges: SourceRanges) -> None:
-        """Note the ends; begin new queues; check that the source has what is next. MirrorError, ClusterAway."""
-        state = self.state
-        known = {_topic_of(name) for name in state.next_offsets}
-        for topic in self.config.topics:
-            self._pair(topic, [queue for queue in ranges.found if queue.topic == topic])
+    async def _starts(self, state: MirrorState, source: MirrorSource, ranges: SourceRanges) -> dict[str, int]:
+        """Return where each queue begins that the state does not have. ClusterAway, MirrorError."""
+        known = {topic_of(name) for name in state.next_offsets}
+        starts = {}
         for queue, (first, end) in ranges.found.items():
             name = source_text(queue)
             if name not in state.next_offsets:
                 # A queue that its topic got later has only messages that the mirror should copy.
-                start = first if queue.topic in known else await self._start_of(source, queue, first, end)
-                state.starts[name] = state.next_offsets[name] = start
+                starts[name] = first if queue.topic in known else await self._start_of(source, queue, first, end)
+        return starts
+
+    def _note(self, state: MirrorState, starts: dict[str, int], ranges: SourceRanges) -> None:
+        """Begin new queues; note the ends; check that the source has what is next. MirrorError, ClusterAway."""
+        state.starts |= starts
+        state.next_offsets |= starts
+        for topic in self.config.topics:
+            self._pair(state, topic, [queue for queue in ranges.found if queue.topic == topic])
+        for queue, (first, end) in ranges.found.items():
+            name = source_text(queue)
             offset = self._positions.setdefault(queue, state.next_offsets[name])
             if end < offset:  # also a replica that lags, until its master is back
                 raise ClusterAway(
@@ -252,7 +262,7 @@ class Mirror(Feed):
                     "broker lost messages: begin again with an empty target and a new --folder"
                 )
             if first > offset:
-                self._lose(queue, offset, first)
+                self._lose(state, queue, offset, first)
             state.ends[name] = end
         state.ends_ms = now_ms()
         if state.away != ranges.away:
@@ -260,9 +270,9 @@ class Mirror(Feed):
         state.away = ranges.away
         self._dirty = True
 
-    def _pair(self, topic: str, queues: list[MessageQueue]) -> None:
+    def _pair(self, state: MirrorState, topic: str, queues: list[MessageQueue]) -> None:
         """Decide once for each source queue: the one at the same place; by key if the target has not as many."""
-        state, targets = self.state, self.state.queues[topic]
+        targets = state.queues[topic]
         names = [source_text(queue) for queue in queues]
         if not any(name in state.pairs for name in names) and len(names) != len(targets):
             state.keyed = sorted({*state.keyed, topic})
@@ -279,7 +289,7 @@ class Mirror(Feed):
             return await source.at_time(queue, start)
         return first if start == "first" else end
 
-    def _lose(self, queue: MessageQueue, offset: int, first: int) -> None:
+    def _lose(self, state: MirrorState, queue: MessageQueue, offset: int, first: int) -> None:
         """Note that the source deleted the messages from offset to first before they were read. MirrorError."""
         name = source_text(queue)
         if not self.config.may_lose:
@@ -288,11 +298,11 @@ class Mirror(Feed):
                 f"the source deleted {first - offset} messages before they were read; pass --accept-loss to continue "
                 "without them, and raise fileReservedTime of its brokers"
             )
-        self.state.lost[name] = self.state.lost.get(name, 0) + first - offset
+        state.lost[name] = state.lost.get(name, 0) + first - offset
         self._positions[queue] = first
-        self._forget(name, {one for one in self._found.get(name, ()) if one < first})
-        if self.state.next_offsets[name] == offset:  # else messages before it are on their way
-            self.state.next_offsets[name] = first
+        self._forget(state, name, {one for one in self._found.get(name, ()) if one < first})
+        if state.next_offsets[name] == offset:  # else messages before it are on their way
+            state.next_offsets[name] = first
 
     # -- work ------------------------------------------------------------------------------------------------------
 
@@ -306,7 +316,7 @@ class Mirror(Feed):
             asked_s = time.monotonic()
             ranges = await source.ranges(list(self.config.topics))
             rest_s = ASKING_SHARE * (time.monotonic() - asked_s)
-            await self._see(source, ranges)
+            self._note(self.state, await self._starts(self.state, source, ranges), ranges)
             ends = self._ends(ranges)
             if all(self._positions[queue] >= end for queue, end in ends.items()):
                 if self._goal is not None:
@@ -317,10 +327,11 @@ class Mirror(Feed):
                 continue
             until_s = time.monotonic() + max(ENDS_S, rest_s)
             positions = {queue: self._positions[queue] for queue in ends}
-            async with aclosing(source.read(positions, ends)) as parts:
+            reading = source.read(positions, ends, until_s, follows=self._goal is None)
+            async with aclosing(reading) as parts:
                 async for part in parts:
                     await self._pass(lanes, part)
-                    if self._stopping.is_set() or time.monotonic() >= until_s:
+                    if self._stopping.is_set():
                         break
         await lanes.drain()
 
@@ -397,7 +408,7 @@ class Mirror(Feed):
         state.counts[unit.kind] = state.counts.get(unit.kind, 0) + 1
         state.stored_ms = unit.stored_ms
         if unit.kind == "found":
-            self._forget(unit.source, {unit.next_offset - 1})
+            self._forget(state, unit.source, {unit.next_offset - 1})
         elif unit.kind == "skipped":
             log.warning("mirror.skipped", message=unit.place)
             state.skipped = [*(one for one in state.skipped if one != unit.place), unit.place][-SKIPPED_COUNT:]
@@ -405,21 +416,21 @@ class Mirror(Feed):
             reached = state.targets if not self._found else self._reached
             reached[source_text(unit.target)] = queue_offset + 1
 
-    def _forget(self, name: str, offsets: set[int]) -> None:
+    def _forget(self, state: MirrorState, name: str, offsets: set[int]) -> None:
         """Forget copies that the target has: the state counts their messages now."""
         if name in self._found:
             self._found[name] -= offsets
             if not self._found[name]:
                 del self._found[name]
             if not self._found:
-                self.state.targets |= self._reached
+                state.targets |= self._reached
 
-    def _save(self) -> None:
+    def _state_writer(self) -> Callable[[], None] | None:
         if self._state is None:
-            return
-        self._dirty = False
+            return None
         self._state.saved_ms = now_ms()
-        save_mirror(self.config.folder, self._state)
+        saved = deepcopy(self._state)
+        return lambda: save_mirror(self.config.folder, saved)
 
     def _source_to_check(self) -> str:
         return f"that the source runs at {self.config.namesrv} and that its brokers can be reached from here"
@@ -464,7 +475,8 @@ def source_text(queue: MessageQueue) -> str:
     return f"{queue.topic}@{queue.place}"
 
 
-def _topic_of(text: str) -> str:
+def topic_of(text: str) -> str:
+    """Return TOPIC of TOPIC@BROKER/QUEUE: neither has an @."""
     return text.partition("@")[0]
 
 

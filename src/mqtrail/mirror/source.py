@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple
@@ -18,11 +20,12 @@ PULL_COUNT: Final = 256  # messages of one pull; Apache's brokers return 32, or 
 
 
 class QueuePart(NamedTuple):
-    """The messages of a queue at [start, next_offset)."""
+    """The messages of a queue at [start, next_offset). end: of the queue, as of then."""
 
     queue: MessageQueue
     messages: list[MessageExt]
     next_offset: int
+    end: int
 
 
 class SourceRanges(NamedTuple):
@@ -83,34 +86,42 @@ class MirrorSource:
             return await self._admin.offset_by_time(queue, time_ms)
 
     async def read(
-        self, positions: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int]
+        self,
+        positions: Mapping[MessageQueue, int],
+        ends: Mapping[MessageQueue, int],
+        until_s: float,
+        *,
+        follows: bool,
     ) -> AsyncGenerator[QueuePart]:
         """Yield the messages up to the ends, each queue in order, the queues by turns. ClusterAway, MirrorError.
 
-        The next pull of a queue is under way while a part is used; so at most READERS parts wait in memory.
+        The next pull of a queue is under way while a part is used; so at most READERS parts wait in memory. until_s: of
+        time.monotonic; afterwards only what is under way is yielded. follows: read on to what queues get meanwhile.
         """
-        at = dict(positions)
-        waiting = [queue for queue in at if at[queue] < ends[queue]]
-        pulls: dict[MessageQueue, asyncio.Task[QueuePart]] = {}
+        ends = dict(ends)
+        waiting = deque((queue, at) for queue, at in positions.items() if at < ends[queue])
+        pulls: deque[asyncio.Task[QueuePart]] = deque()
+
+        def fill() -> None:
+            while waiting and len(pulls) < READERS and time.monotonic() < until_s:
+                queue, at = waiting.popleft()
+                pulls.append(asyncio.create_task(self._pull(queue, at, ends[queue])))
+
         try:
-            while waiting or pulls:
-                while waiting and len(pulls) < READERS:
-                    queue = waiting.pop(0)
-                    pulls[queue] = asyncio.create_task(self._pull(queue, at[queue], ends[queue]))
-                queue = next(iter(pulls))
-                part = await pulls[queue]
-                del pulls[queue]
-                at[queue] = part.next_offset
-                if part.next_offset < ends[queue]:
-                    waiting.append(queue)
-                while waiting and len(pulls) < READERS:
-                    other = waiting.pop(0)
-                    pulls[other] = asyncio.create_task(self._pull(other, at[other], ends[other]))
+            fill()
+            while pulls:
+                part = await pulls[0]
+                pulls.popleft()
+                if follows:
+                    ends[part.queue] = max(ends[part.queue], part.end)
+                if part.next_offset < ends[part.queue]:
+                    waiting.append((part.queue, part.next_offset))
+                fill()
                 yield part
         finally:
-            for task in pulls.values():
+            for task in pulls:
                 task.cancel()
-            await asyncio.gather(*pulls.values(), return_exceptions=True)
+            await asyncio.gather(*pulls, return_exceptions=True)
 
     async def _pull(self, queue: MessageQueue, offset: int, end: int) -> QueuePart:
         with answers(f"topic {queue.topic!r}"):
@@ -125,4 +136,4 @@ class MirrorSource:
                 f"expected messages up to {end}"
             )
         messages = [one for one in opened if one.queue_offset < end]
-        return QueuePart(queue, messages, min(end, next_offset))
+        return QueuePart(queue, messages, min(end, next_offset), result.max_offset)

@@ -12,7 +12,7 @@ from .client import Connection
 from .controllers import ControllerError, leading_controller
 from .durable_files import replace_file, sync_folder
 from .errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
-from .file_locks import hold_lock, is_lock_held
+from .file_locks import hold_lock, is_lock_held, wait_for_lock
 from .garbage import collect_rarely, collected_rarely
 from .log import Log, log_processors
 from .loops import loop_factory, stop_on_signals
@@ -88,5 +88,6 @@ __all__ = [
     "sync_folder",
     "tls_failure",
     "tls_settings",
+    "wait_for_lock",
     "why_not_bound",
 ]

@@ -50,8 +50,10 @@ class AuditFailed(MQError):
 class AuditLog:
     """Adds lines to the file. Thread safe, also with other processes that use this class on the file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, cluster: str = "") -> None:
+        """cluster: name of the cluster in a console with several, for each line. AuditFailed."""
         self.path = path
+        self._cluster = cluster
         self._adding = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,6 +92,7 @@ class AuditLog:
                 "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
                 "change": change_id,
                 "event": event,
+                **({"cluster": self._cluster} if self._cluster else {}),
             }
             text = visible_json(json.dumps({**head, **fields}, ensure_ascii=False, default=str))
             mend = b"\n" if last and not last.endswith(b"\n") else b""  # a process died within its line
@@ -131,7 +134,10 @@ def _digest(line: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AuditedChange:
-    """One change of the log. ended_at: '' if it was cut off, or still runs."""
+    """One change of the log. ended_at: '' if it was cut off, or still runs.
+
+    cluster: its name in a console with several; '' in one without.
+    """
 
     change_id: str
     asked_at: str
@@ -144,6 +150,7 @@ class AuditedChange:
     steps: tuple[Mapping[str, Any], ...]
     outcomes: tuple[Mapping[str, Any], ...]
     error: str
+    cluster: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +235,7 @@ def _whole(one: Mapping[str, Any]) -> dict[str, Any]:
         "change_id": text("change"),
         "asked_at": text("at"),
         "ended_at": text("ended"),
-        **{name: text(name) for name in ("who", "address", "door", "action", "error")},
+        **{name: text(name) for name in ("who", "address", "door", "action", "error", "cluster")},
         "parameters": parameters if isinstance(parameters, dict) else {},
         "steps": tuple(step for step in steps if isinstance(step, dict)) if isinstance(steps, list) else (),
         "outcomes": tuple(one["outcomes"]),

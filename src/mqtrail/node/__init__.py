@@ -17,19 +17,20 @@ from .namesrv_node import NameServerNode
 from .node import Node
 from .report import ServerReport
 from .up import AnyNode, run_controller, run_up
-from .worker_process import WorkerEnded
 
 if TYPE_CHECKING:
     from .controller_node import ControllerNode
     from .group_node import GroupNode
     from .ledger_node import LedgerNode
     from .processes import ProcessNode
+    from .worker_process import WorkerEnded
 
 _LATE: Final = {
     "ControllerNode": ".controller_node",
     "GroupNode": ".group_node",
     "LedgerNode": ".ledger_node",
     "ProcessNode": ".processes",
+    "WorkerEnded": ".worker_process",
 }
 """Name -> its module. Imported at their first use: a broker alone needs none of them, and saves their memory."""
 

@@ -13,7 +13,9 @@ def advertised_ip(host: str, advertise: str | None) -> str:
     """
     name = advertise or host
     try:
-        found = str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
+        # Python encodes a text by the rules of international names, whose tables are a third of a MiB.
+        asked = name.encode() if name.isascii() else name
+        found = str(socket.getaddrinfo(asked, None, type=socket.SOCK_STREAM)[0][4][0])
     except (OSError, UnicodeError) as error:  # UnicodeError: a label that is no valid host name
         option = "--advertise" if advertise else "--host"
         raise InvalidParameter(f"found {option} {name!r} ({error}), expected an IP address of this machine") from error

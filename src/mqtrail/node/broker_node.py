@@ -34,6 +34,7 @@ from mqtrail.store import (
     Disk,
     MemoryDisk,
     MessageStore,
+    NodeFetch,
     RealDisk,
 )
 from mqtrail.wire import (
@@ -80,12 +81,14 @@ log = Log()
 
 @dataclass(frozen=True, slots=True)
 class GroupPart:
-    """The part of a broker in a group of controller mode. term: as master; None: it is a slave.
+    """What a broker needs to know of its group, in controller mode or DLedger mode.
 
-    cut_at: the physical offset from which on the log is cut off at the start; None: all of it stays. differs: called
-    with that offset when the master has something else from there on; the broker must then be started again.
-    in_sync_due: called on a master when other replicas are in sync than the controller knows. ledger: in a DLedger
-    group, the open store of the member and its disk, which stay open when the broker stops.
+    term, cut_at, differs, in_sync_due: in controller mode. term: as master; None: it is a slave. cut_at: the physical
+    offset from which on the log is cut off at the start; None: all of it stays. differs: called with that offset when
+    the master has something else from there on; the broker must then be started again. in_sync_due: called on a master
+    when other replicas are in sync than the controller knows.
+
+    ledger: in a DLedger group, the open disk and the open store of the member. Both stay open when the broker stops.
     """
 
     term: MasterTerm | None = None
@@ -99,7 +102,7 @@ class BrokerNode:
     """`bind`, `start`, `stop`, in this order, once each. The address is known after `bind`.
 
     folder: Apache's storePathRootDir; None: in memory. on_failure: called when the log can no longer be made durable.
-    part: in controller mode.
+    part: of a broker in a group.
     """
 
     def __init__(
@@ -134,6 +137,7 @@ class BrokerNode:
         self.epochs = Epochs()
         self._disk: Disk | None = None
         self._in_time = InTime()
+        self._reads_of_nodes: dict[str, InTime] = {}
         self.store: MessageStore | None = None
         self.core: Broker | None = None
 
@@ -262,12 +266,16 @@ class BrokerNode:
         if not self._config.store_url:
             return CommitLogStore(disk, config)
         try:
-            from mqtrail.store.sql import SqlStore  # it takes long to import, and is an extra
+            from mqtrail.store.sql import NodeDatabase, SqlStore, parse_node  # it takes long to import, and is an extra
         except ImportError as error:
             raise InvalidParameter(
                 f"found no module {error.name}, expected SQLAlchemy for store_url: pip install 'mqtrail[pmq]'"
             ) from error
-        return SqlStore(disk, self._config.store_url, config, self._in_time)
+        nodes = []
+        for name, url in map(parse_node, self._config.store_nodes.split()):
+            reads = self._reads_of_nodes[name] = InTime()
+            nodes.append(NodeDatabase(name, url, reads, InTime().begin))
+        return SqlStore(disk, self._config.store_url, config, self._in_time, nodes)
 
     def _open_epochs(self, disk: Disk, store: MessageStore) -> None:
         """Read the epochs of the log, and cut off what its master does not have. A master begins its epoch."""
@@ -336,7 +344,7 @@ class BrokerNode:
             watchdog=watchdog,
             when_registered=self._registrar.when_registered,
         )
-        self._shell.fetch = self._in_time.later
+        self._shell.fetch = self._fetch
         self._server.application = self._shell
         if not (self.core.config.controller_mode or self.core.config.ledger_mode):  # there others give it its id
             await self._registrar.check_name(self.address, self.core.config.broker_id)
@@ -351,6 +359,11 @@ class BrokerNode:
         self._upkeep.start()
         if self._acl is not None:
             self._acl.start()
+
+    def _fetch(self, fetch: Callable[[], None], done: Callable[[], None]) -> None:
+        """Fetch in the thread that reads from this database."""
+        thread = self._reads_of_nodes[fetch.node] if isinstance(fetch, NodeFetch) else self._in_time
+        thread.later(fetch, done)
 
     def _pool(self, core: Broker) -> ConnectionPool:
         """Return connections to other brokers of the cluster."""

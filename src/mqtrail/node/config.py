@@ -70,6 +70,12 @@ class NodeConfig:
         "sets `sync_flush`; one broker, without slaves; none: a CommitLog in `data`",
         secret=True,
     )
+    store_nodes: str = setting(
+        "",
+        "further databases for queues beside `store_url`, as `NAME=URL NAME=URL`; see [several databases]"
+        "(../how-to/tables.md#several-databases); none: `store_url` has all queues",
+        secret=True,
+    )
     host: str = setting("127.0.0.1", "IP address to listen on", conf="bindAddress")
     advertise: str | None = setting(None, "IP address advertised to clients; none: `host`", conf="brokerIP1")
     namesrv_port: int | None = setting(
@@ -190,6 +196,8 @@ def with_store(config: NodeConfig) -> NodeConfig:
     if config.http_port is not None:
         _check_door(config)
     if not config.store_url:
+        if config.store_nodes:
+            raise InvalidParameter("found store_nodes without store_url, expected both: name the home in store_url")
         return config
     remedy = "set none of these with store_url: replicate the database, and start one node per database"
     if len(config.broker_names) > 1:

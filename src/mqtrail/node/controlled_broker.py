@@ -48,6 +48,7 @@ from .clock import wall_clock_ms
 from .config import NodeConfig
 from .controllers import Controllers, GroupState
 from .in_sync_keeper import InSyncKeeper
+from .role_changes import RoleChanges
 
 START_WAIT_S = 15.0  # after which a start goes on without a master; the broker serves once there is one
 TIMEOUT_MS = 3_000
@@ -91,6 +92,7 @@ class ControlledBroker:
         self._serves: asyncio.Future[None] | None = None  # what `start` waits for
         self._changing = asyncio.Lock()  # while the broker is being started or stopped
         self._wake = asyncio.Event()
+        self._role_changes = RoleChanges()
         self._logged = ""
         self.port = 0
         self.broker_id = 0
@@ -326,6 +328,7 @@ class ControlledBroker:
         self._cut_at, self._is_following, self._term, self._ha_port = None, False, term, node.ha_port
         assert node.core is not None
         node.core.replicas.on_role_changed = self._wake.set
+        node.core.replicas.role_changes = self._role_changes.begin(is_master=term is not None)
         try:
             await node.start(self._namesrvs, self._own_namesrv)
         except BaseException:

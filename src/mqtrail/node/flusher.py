@@ -55,7 +55,7 @@ class Replication(Protocol):
 
     @property
     def replicated_offset(self) -> int:
-        """The physical offset up to which enough slaves have the log."""
+        """The physical offset up to which enough slaves have the log, or up to which a DLedger group committed it."""
         ...
 
     @property
@@ -89,9 +89,9 @@ class Flusher:
 
     A database that is unreachable (StoreAway) is retried until it answers; replies wait until it is back.
 
-    late_ms: how long a reply may wait before `late` of `after` is called; late_code: what it gets if slaves lack its
-    record. replication: of a SYNC_MASTER. flushes: with
-    replication, whether replies wait for the flush too.
+    late_ms: how long a reply may wait before `late` of `after` is called. late_code: what `late` gets if the record is
+    not on enough slaves, or not committed by a DLedger group. replication: replies wait for it too; None: for the flush
+    alone. flushes: whether replies wait for the flush; False only with a replication.
     """
 
     def __init__(

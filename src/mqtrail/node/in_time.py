@@ -22,11 +22,14 @@ class InTime:
 
     def __call__(self, act: Callable[[], Any]) -> Any:
         """Return act's result."""
+        return self.begin(act)()
+
+    def begin(self, act: Callable[[], Any]) -> Callable[[], Any]:
+        """Start act; return what waits for its result as a call does. TimeoutError: an earlier function still runs."""
         if self._late is not None and not self._late.done():
             raise TimeoutError
-        future = self._put(act)
-        self._late = future
-        return future.result(self._wait_s)
+        future = self._late = self._put(act)
+        return lambda: future.result(self._wait_s)
 
     def later(self, act: Callable[[], Any], done: Callable[[], None]) -> None:
         """Run act without waiting; then call done on the running loop, also after an error."""

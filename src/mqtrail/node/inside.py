@@ -9,13 +9,12 @@ from itertools import count
 from typing import Final
 
 from mqtrail.net import next_command
-from mqtrail.wire import Host, Peer, PeerId, RemotingCommand, ResponseCode, ServiceNotAvailable
+from mqtrail.wire import OWN_HOST, Host, Peer, PeerId, RemotingCommand, ResponseCode, ServiceNotAvailable
 
 from .shell import Shell
 
 FIRST_ID: Final = 1 << 41  # first connection id: those of the ports are smaller
 OPAQUE_MAX: Final = 0x7FFF_FFFF
-_HERE: Final = Host("127.0.0.1", 0)
 
 
 class Line:
@@ -54,7 +53,7 @@ class InsideCaller:
         self._why_away = why_away
         self._ids = count(FIRST_ID)
         self._opaques = count(1)
-        self._line = Line(next(self._ids), _HERE)
+        self._line = Line(next(self._ids), OWN_HOST)
         shell.join(self._line)
 
     @property

@@ -23,9 +23,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from mqtrail.broker import SLAVE, SYNC_MASTER, Broker, Replica, ledger_number
+from mqtrail.broker import SLAVE, SYNC_MASTER, Broker, LedgerState, Replica, ledger_number
 from mqtrail.net import Log, bound_socket, join_address
-from mqtrail.raft import NotLeader, RaftBusy, parse_peers
+from mqtrail.raft import NotLeader, RaftBusy
 from mqtrail.raft.dledger import LedgerConfig
 from mqtrail.store import MessageStore, RealDisk, StoreError, StoreFull
 from mqtrail.store.dledger import LedgerStore
@@ -38,6 +38,7 @@ from mqtrail.wire import (
     SystemBusy,
     address_matcher,
     encode_record,
+    parse_peers,
 )
 
 from .broker_node import BrokerNode, GroupPart, report_recovery
@@ -45,6 +46,7 @@ from .clock import wall_clock_ms
 from .config import NodeConfig
 from .files import in_a_thread, unusable_files
 from .ledger_node import LedgerNode
+from .role_changes import RoleChanges
 
 START_WAIT_S: Final = 15.0  # after which a start goes on without a leader; the broker serves as a slave then
 RETRY_S: Final = 0.2  # pause after a failure
@@ -103,6 +105,7 @@ class LedgerBroker:
         self._member: LedgerNode | None = None
         self._node: BrokerNode | None = None
         self._term: int | None = None  # in which the store takes appends
+        self._role_changes = RoleChanges()
         self._served: int | None = None  # the term in which the broker is master; None: a slave
         self._leader: str | None = None  # that was seen last
         self._followers: frozenset[str] = frozenset()  # of this member, seen last
@@ -290,17 +293,20 @@ class LedgerBroker:
     def _follows_another(self) -> bool:
         return self.member.member.leader not in (None, self.member.config.self_id)
 
-    def _show(self) -> None:
-        """Make some committed entries visible; go on soon if there are more."""
+    def _show(self) -> bool:
+        """Make some committed entries visible; go on soon if there are more. Return whether that works.
+
+        A member that cannot is no leader: another one may have space for its queues.
+        """
         if self._showing is not None:
             self._showing.cancel()
             self._showing = None
         store = self._ledger_store
         if store is None:
-            return
+            return False
         self._check_term(store)
         if self._is_paused:
-            return
+            return True
         loop = asyncio.get_running_loop()
         committed = store.committed_offset
         try:
@@ -308,16 +314,19 @@ class LedgerBroker:
         except (StoreFull, OSError) as error:
             log.sparse.error("broker.queues_not_written", broker=self.name, error=str(error), remedy="free space")
             self._showing = loop.call_later(RETRY_S, self._show)
-            return
+            if self.member.member.is_leader:
+                self.member.resign(f"its queues cannot be written: {error}")
+            return False
         except StoreError as error:
             self._on_failure(error)
-            return
+            return False
         if store.committed_offset == committed:
-            return  # it stepped down
+            return True  # it stepped down
         if self._node is not None:
             self._node.appeared(grown)
         if not store.is_current:
             self._showing = loop.call_soon(self._show)
+        return True
 
     # What the store asks of the leader.
 
@@ -430,7 +439,8 @@ class LedgerBroker:
         while self._wanted() == term:
             if store.is_current:
                 return True
-            self._show()
+            if not self._show():
+                return False
             await asyncio.sleep(0)
         return False
 
@@ -448,6 +458,8 @@ class LedgerBroker:
             self._is_paused = False
         try:
             assert node.core is not None
+            node.core.replicas.ledger = self._state
+            node.core.replicas.role_changes = self._role_changes.begin(is_master=term is not None)
             if term is not None:
                 node.core.replicas.members = self._others
                 node.core.replicas.committed_offset = self._committed_in(store, term)
@@ -470,6 +482,12 @@ class LedgerBroker:
             return committed
 
         return offset
+
+    def _state(self) -> LedgerState:
+        """Return what metrics show of the member."""
+        member, ledger = self.member.member, self.member.ledger
+        uncommitted_size = ledger.end_position - ledger.position_behind(ledger.committed_index)
+        return LedgerState(member.term, member.election_count, uncommitted_size)
 
     def _others(self) -> list[Replica]:
         """Return how far the other members are."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from mqtrail.net import ConnectionPool, Log, NetError, Server, ServerConfig, TlsClientConfig, split_address
 from mqtrail.raft.dledger import LedgerCommand, LedgerConfig, LedgerMember, LedgerPort
+from mqtrail.store import StoreFull
 from mqtrail.store.dledger import LedgerLog
 from mqtrail.wire import MQError, RemotingCommand
 
@@ -40,6 +41,9 @@ class LedgerNode:
         self.config = config
         self._on_change = on_change
         self.ledger = ledger
+        ledger.defers_cuts = True
+        self._log_lock = asyncio.Lock()  # while another thread flushes the log or cuts it
+        self._cutting: asyncio.Task[None] | None = None
         self.failure: BaseException | None = None
         self.failed = asyncio.Event()
         own_host, self.port = split_address(addresses[config.self_id])
@@ -90,11 +94,15 @@ class LedgerNode:
             self._flushing.cancel()
             tasks.add(self._flushing)
             self._flushing = None
+        if self._cutting is not None:
+            tasks.add(self._cutting)
+            self._cutting = None
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._job is not None:
             await asyncio.gather(self._job, return_exceptions=True)
+        self.ledger.end_truncate()  # of a cut that its task did not see end
         if self._pool is not None:
             await self._pool.close()
             self._pool = None
@@ -102,13 +110,10 @@ class LedgerNode:
             await self._server.stop()
             self._server = None
 
-    def propose(self, make: Callable[[int], bytes]) -> tuple[int, int]:
-        """At the leader: append an entry; see LedgerMember.propose."""
-        now_ms = self.clock()
-        try:
-            return self.member.propose(make, now_ms)
-        finally:
-            self.advance()
+    def resign(self, why: str) -> None:
+        """Lead no longer; see LedgerMember.resign."""
+        self.member.resign(why, self.clock())
+        self.advance()
 
     def advance(self) -> None:
         """Send what is due after entries were appended."""
@@ -127,6 +132,8 @@ class LedgerNode:
             task.add_done_callback(self._asking.discard)
         if self.ledger.flushed_position < self.ledger.end_position:
             self._written.set()
+        if self.ledger.is_cutting and self._cutting is None:
+            self._cutting = asyncio.get_running_loop().create_task(self._cut())
         member = self.member
         role = f"{member.role.value} {member.term} {member.leader}"
         if role != self._role:
@@ -158,8 +165,26 @@ class LedgerNode:
             self._shell.write(self._core.lost(name, self.clock()))
             self._shell.set_timer()
 
+    async def _cut(self) -> None:
+        """Cut off what the leader asked for, in another thread. Without space for the file that keeps it, the log stays
+        as it was."""
+        async with self._log_lock:
+            self._job = asyncio.get_running_loop().run_in_executor(None, self.ledger.begin_truncate())
+            try:
+                await asyncio.shield(self._job)
+            except (MQError, OSError) as error:
+                log.sparse.error("dledger.not_cut", member=self.config.self_id, error=str(error), remedy="free space")
+            self._job = self._cutting = None
+            path = self.ledger.end_truncate()
+            if self._shell is not None:
+                self._shell.write(self._core.end_cut(path, self.clock()))
+                self._shell.set_timer()
+
     async def _flush(self) -> None:
-        """Flush the log, and write checkpoints, in another thread. The first failure is final: the member stops."""
+        """Flush the log, and write checkpoints, in another thread. The first failure is final: the member stops.
+
+        Without space for the note of a checkpoint the log is durable, and the next checkpoint tries again.
+        """
         loop = asyncio.get_running_loop()
         checkpoint_s = loop.time() + CHECKPOINT_S
         try:
@@ -173,22 +198,36 @@ class LedgerNode:
                 self._written.clear()
                 if not self.config.waits_for_flush:
                     await asyncio.sleep(FLUSH_S)
-                job: Callable[[], object]
-                if loop.time() >= checkpoint_s:
-                    checkpoint_s = loop.time() + CHECKPOINT_S
-                    job = self.ledger.begin_checkpoint(self.ledger.committed_index)
-                else:
-                    job = self.ledger.begin_flush()
-                self._core.begin_flush()
-                self._job = loop.run_in_executor(None, job)
-                await asyncio.shield(self._job)
-                self._job = None
-                if self._shell is not None:
-                    self._shell.write(self._core.end_flush(self.clock()))
-                    self._shell.set_timer()
+                async with self._log_lock:
+                    is_due = loop.time() >= checkpoint_s
+                    if is_due:
+                        checkpoint_s = loop.time() + CHECKPOINT_S
+                    await self._flush_once(with_checkpoint=is_due)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
             self.failure = error
             log.error("dledger.failed", member=self.config.self_id, error=str(error))
             self.failed.set()
+
+    async def _flush_once(self, *, with_checkpoint: bool) -> None:
+        ledger = self.ledger
+        job: Callable[[], object]
+        job = ledger.begin_checkpoint(ledger.committed_index) if with_checkpoint else ledger.begin_flush()
+        self._core.begin_flush()
+        self._job = asyncio.get_running_loop().run_in_executor(None, job)
+        try:
+            await asyncio.shield(self._job)
+        except StoreFull as error:
+            if ledger.fault is not None:
+                raise
+            log.sparse.error(
+                "dledger.checkpoint_failed",
+                member=self.config.self_id,
+                error=str(error),
+                remedy="free space; the checkpoint is retried and no message is lost",
+            )
+        self._job = None
+        if self._shell is not None:
+            self._shell.write(self._core.end_flush(self.clock()))
+            self._shell.set_timer()

@@ -15,12 +15,12 @@ from .broker_node import BrokerNode
 from .brokers import AnyBroker, make_broker
 from .config import NodeConfig
 from .exposure import warn_if_open
-from .metrics_exporter import MetricsExporter
 from .namesrv_access import SigningKeys
 from .report import ServerReport
 
 if TYPE_CHECKING:
     from .door import HttpDoor
+    from .metrics_exporter import MetricsExporter
 
 log = Log()
 
@@ -60,6 +60,8 @@ class Node(BaseNode):
             namesrvs, own = self._namesrvs(), self._own_namesrv()
             await asyncio.gather(*(broker.start(namesrvs, own) for broker in self.brokers.values()))
             if self.config.metrics_port is not None:
+                from .metrics_exporter import MetricsExporter  # other nodes do without its memory
+
                 self._metrics = MetricsExporter(
                     lambda: [one.core for one in self.brokers.values() if one.core is not None],
                     self._namesrv,

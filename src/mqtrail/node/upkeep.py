@@ -72,6 +72,7 @@ class Upkeep:
         self._expiring: Generator[None, None, int] | None = None  # the removal under way
         self._checkpoint_waits: bool | None = None  # a checkpoint is due; True: with the index
         self._index_damages = 0  # that were reported
+        self._away: dict[str, str] = {}  # databases of queues that were reported
         jobs: list[tuple[str, float, Callable[[], None]]] = [
             ("flush", times.flush_ms / 1000, self._flush),
             ("write_queues", QUEUES_WRITE_S, self._write_queues),
@@ -169,6 +170,7 @@ class Upkeep:
     def _write_queues(self) -> None:
         """Write queue files for one slice of time, for a checkpoint the index too. Once all are written, sync it."""
         self._report_damage()
+        self._report_away()
         writing = self._writing or self._pass()
         self._writing = None  # if this slice fails, the next write starts over
         began_s = time.monotonic()
@@ -209,6 +211,20 @@ class Upkeep:
                 remedy="check the disk and the kernel's log; queries are rejected until the index is built again",
             )
             self.appended()
+
+    def _report_away(self) -> None:
+        """Report databases of queues that have begun or ceased to be away since the last call."""
+        away = dict(self._store.away_nodes)
+        for name in away.keys() - self._away.keys():
+            log.error(
+                "store.node_away",
+                node=name,
+                error=away[name],
+                remedy="start its server; the other nodes are not affected",
+            )
+        for name in self._away.keys() - away.keys():
+            log.info("store.node_back", node=name)
+        self._away = away
 
     def _write_more(self) -> None:
         if self._writing is not None:

@@ -208,7 +208,7 @@ class ClusterJob:
             judged = self._work.judge.run(self.name, instant, only_until=only_until)
             self._is_judged = True
             self.freshness.answered(now_ms())
-            if found is not None:
+            if found is not None and found.has_readers:
                 self._work.judge.lag(self.name, found.sampled_ms)
         return judged
 

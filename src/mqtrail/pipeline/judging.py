@@ -10,8 +10,9 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 from duckdb import DuckDBPyConnection
 
@@ -24,6 +25,7 @@ from mqtrail.lake import (
     Lake,
     LakeKnown,
     LakePath,
+    StatePrint,
     connect,
     copy,
     copy_hours,
@@ -68,6 +70,7 @@ class Judge:
         self._bulk_rows_min = bulk_rows_min
         self._shares = Shares(tasks, lake.path / WORK, task_memory, say)
         self._database: DuckDBPyConnection | None = None  # kept between judgements; see _duck
+        self._prints: dict[str, tuple[int, Mapping[str, StatePrint]]] = {}  # cluster -> instant of the last one, state
         self._spill = tempfile.mkdtemp(prefix="mqtrail-judge-")
         weakref.finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
 
@@ -84,11 +87,14 @@ class Judge:
             )
         if known.last is not None and known.last.as_of_ms >= as_of_ms:
             return 0
-        number = known.number(as_of_ms)
+        number, last = known.number(as_of_ms), known.last
+        seen = self._prints.get(cluster)
+        if last is not None and seen is not None and last.as_of_ms == seen[0]:
+            last = replace(last, prints=seen[1])
         with self._duck() as duck:
             try:
                 bulk = self._bulk(duck, known, as_of_ms, only_until=only_until)
-                cycle = Cycle(duck, known, as_of_ms, self._settings, known.last, only_until=only_until, bulk=bulk)
+                cycle = Cycle(duck, known, as_of_ms, self._settings, last, only_until=only_until, bulk=bulk)
                 count = cycle.run()
                 if not count and not known.new_files:
                     return 0
@@ -106,6 +112,7 @@ class Judge:
         notes = known.notes(as_of_ms, self._settings, only_until=only_until)
         self._lake.batches.commit(APP, number, changes, notes)
         known.drop_states()
+        self._prints[cluster] = as_of_ms, cycle.prints
         return count
 
     def judge_again(self, read: Collection[str]) -> None:

@@ -61,6 +61,7 @@ class Topology:
     delays_ms: tuple[int, ...]  # delay of each level
     problems: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()  # of all kinds, read or not
+    without_master: tuple[str, ...] = ()  # brokers that only have slaves: consumers read there, and nobody is asked
 
 
 def is_trace_topic(topic: str, trace_topic: str) -> bool:
@@ -108,10 +109,12 @@ def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> 
         delays_ms=tuple(parse_delay_levels(levels)),
         problems=problems,
         topics=tuple(topics),
+        without_master=tuple(sorted(info.broker_addr_table.keys() - masters.keys())),
         trace_topics=tuple(topic for topic in topics if is_trace_topic(topic, trace_topic)),
     )
 
 
+NO_MASTER: Final = "it has no master, only slaves"
 GROUPS_MAX: Final = 20_000  # groups of a sample: a broker may report any names
 
 Question = tuple[str, str, str]
@@ -140,6 +143,11 @@ class ClusterSample:
     def groups(self) -> set[str]:
         """The groups that were queried."""
         return {row["group_name"] for row in self.rows.get(trail.CLIENTS.name, ())}
+
+    @property
+    def has_readers(self) -> bool:
+        """Whether a group has an offset or a subscription: no other group has a lag."""
+        return bool(self.rows.get(trail.GROUP_OFFSETS.name) or self.rows.get(trail.SUBSCRIPTIONS.name))
 
     def read_topics(self, reached: QueueOffsets, left: Collection[str] = ()) -> set[str]:
         """Topics all of whose queues were read up to this sample. reached: the next offset to read of each queue.
@@ -193,6 +201,7 @@ def sample(
     found = ClusterSample(sampled_ms, topics=list(topology.topics))
     stamp: Row = {"cluster": cluster, "sampled_ms": sampled_ms}
     asking = _Asking(admin, found, topology.masters, stamp, orders or ConsumeOrders())
+    asking.leave_out(topology.without_master)
     known = set(known_groups)
     asked = sorted(known)[:GROUPS_MAX]
     for group in asked:
@@ -222,10 +231,17 @@ class _Asking:
     unknown: dict[str, str] = field(default_factory=dict)
     """Brokers that may have groups which they did not report, with the first reason."""
 
+    def leave_out(self, names: Iterable[str]) -> None:
+        """Note brokers that have only slaves: offsets and clients of groups that read there are not known."""
+        for name in names:
+            self.unknown[name] = self.found.answers["OFFSETS", name, ""] = NO_MASTER
+            self.found.problems.append(f"offsets and clients on {name}: {NO_MASTER}")
+
     def answer_groups(self) -> None:
         """Note which brokers reported all groups that they know, with topics and clients."""
         first = next(iter(self.unknown.values()), "" if self.masters else "there is no master")
-        self.found.answers |= {("GROUPS", name, ""): self.unknown.get(name, "") for name in self.masters}
+        names = self.masters.keys() | self.unknown.keys()
+        self.found.answers |= {("GROUPS", name, ""): self.unknown.get(name, "") for name in names}
         self.found.answers["GROUPS", "", ""] = first
 
     def bounded(self, groups: set[str], known: set[str]) -> list[str]:
@@ -278,7 +294,7 @@ class _Asking:
         """Add the clients and subscriptions of a group."""
         answers: list[ConsumerConnections] = []
         ordered: dict[str, str] = {}
-        is_complete = bool(self.masters)
+        is_complete = bool(self.masters) and not any(name not in self.masters for name in self.unknown)
         for name, address in self.masters.items():
             if name in self.silent:
                 is_complete = False

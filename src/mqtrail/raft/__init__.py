@@ -9,7 +9,7 @@ from .core import Decided, Raft, Role
 from .errors import NotLeader, RaftBadMessage, RaftBusy, RaftDamaged, RaftError, RaftIdentityError, RaftOldDisk
 from .journal import Journal, RaftDisk, RaftFile
 from .messages import LogEntry, MessageKind, RaftMessage, decode_message, encode_message
-from .rules import check_members, parse_peers
+from .rules import check_members
 
 __all__ = [
     "Decided",
@@ -32,5 +32,4 @@ __all__ = [
     "check_members",
     "decode_message",
     "encode_message",
-    "parse_peers",
 ]

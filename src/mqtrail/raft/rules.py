@@ -3,25 +3,9 @@
 from collections.abc import Iterable
 from typing import Final
 
-from mqtrail.wire import InvalidParameter
-
 from .errors import RaftIdentityError
 
 GROUP_SIZES: Final = (1, 3, 5)
-
-
-def parse_peers(text: str) -> dict[str, str]:
-    """Return id -> host:port of `n0-host:port;n1-host:port`. InvalidParameter."""
-    peers: dict[str, str] = {}
-    for part in filter(None, (one.strip() for one in text.split(";"))):
-        name, dash, address = part.partition("-")
-        host, colon, port = address.rpartition(":")
-        if not (name and dash and host and colon and port.isdigit() and name not in peers):
-            raise InvalidParameter(
-                f"found {part[:60]!r} in the list of peers, expected <id>-<host>:<port>, each id once, joined by ';'"
-            )
-        peers[name] = address
-    return peers
 
 
 def check_members(self_id: str, members: tuple[str, ...], group: str) -> None:

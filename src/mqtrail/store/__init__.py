@@ -10,6 +10,7 @@ from .base import (
     GetStatus,
     IndexQueryResult,
     MessageStore,
+    NodeFetch,
     PendingRecord,
     QueueState,
     ReadResult,
@@ -20,7 +21,7 @@ from .base import (
 from .commitlog import CommitLogConfig, CommitLogStore
 from .config_file import ConfigFileStore
 from .disk import Disk, File, RealDisk
-from .errors import DamagedRecord, LogDiffers, StoreAway, StoreBroken, StoreError, StoreFull
+from .errors import DamagedRecord, LogDiffers, NodeClosed, StoreAway, StoreBroken, StoreError, StoreFull
 from .memory import MEMORY_SEGMENT_SIZE, MEMORY_TIMER_LOG_FILE_SIZE, MemoryDisk, MemoryFile, MemoryStore
 from .timers import PRECISION_MS, Slot, TimerCheckpoint, TimerFiles, Unit, UnitMagic, floor_ms
 
@@ -43,6 +44,8 @@ __all__ = [
     "MemoryFile",
     "MemoryStore",
     "MessageStore",
+    "NodeClosed",
+    "NodeFetch",
     "PendingRecord",
     "QueueState",
     "ReadResult",

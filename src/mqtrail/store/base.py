@@ -22,7 +22,7 @@ Source of the semantics: DefaultMessageStore, apache/rocketmq store/.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -260,6 +260,19 @@ class Recovery:
         return f"{before}; {'; '.join(parts)}"
 
 
+@dataclass(frozen=True, slots=True)
+class NodeFetch:
+    """What `begin_fetch` returns for a queue of another database than the first: fetches of one node run in one thread,
+    which waits for no other database."""
+
+    node: str
+    act: Callable[[], None]
+
+    def __call__(self) -> None:
+        """Fetch."""
+        self.act()
+
+
 class MessageStore(Protocol):
     """See the module. One thread calls it. What the begin_… methods return may run in another thread, one at a time."""
 
@@ -289,6 +302,10 @@ class MessageStore(Protocol):
         None: it answers."""
 
     @property
+    def away_nodes(self) -> Mapping[str, str]:
+        """Databases of queues that do not answer at present, and why. The other queues are not affected."""
+
+    @property
     def is_full(self) -> bool:
         """Whether `append` raises StoreFull because the disk is above the limit that retention sets."""
 
@@ -316,6 +333,14 @@ class MessageStore(Protocol):
 
         Plain tuples of PendingRecord's fields do as well. StoreFull, StoreBroken, MessageIllegal.
         """
+
+    @property
+    def closes_queues(self) -> bool:
+        """Whether `why_closed` may find something."""
+
+    def why_closed(self, topic: str, queue_id: int, now_ms: int) -> str | None:
+        """Return why the broker must refuse sends of clients to a queue; None: it need not. `append` takes records also
+        then: those that the broker moves."""
 
     def begin_batch(self, topic: str, queue_id: int) -> RecordBatch:
         """Return an empty batch, for more records than one call of `append` may take. Nothing is stored yet."""
@@ -369,7 +394,7 @@ class MessageStore(Protocol):
         self, topic: str, queue_id: int, queue_offset: int, count_max: int, tags_codes: frozenset[int] | None = None
     ) -> Callable[[], None] | None:
         """Return a function for another thread that fetches what a `read` with the same arguments needs, so that it
-        waits for nothing; None: it waits for nothing anyway."""
+        waits for nothing; None: it waits for nothing anyway. A NodeFetch names its thread."""
 
     def read_at(self, physical_offset: int) -> bytes:
         """Return the record that starts there. QueryNotFound: there is none.
@@ -399,6 +424,10 @@ class MessageStore(Protocol):
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the queue offset of the next record; 0 for a queue that was never written."""
+
+    def is_end_known(self, topic: str, queue_id: int) -> bool:
+        """Whether `max_offset` is exact. False: the database of the queue has not answered since the start, so it may
+        be too small."""
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
         """Return the first queue offset stored at or after timestamp_ms (upper: the last at or before)."""

@@ -41,5 +41,9 @@ class StoreAway(StoreError):
         )
 
 
+class NodeClosed(StoreError):
+    """An operator has closed the node of a queue. Other queues can be read."""
+
+
 class LogDiffers(StoreError):
     """Bytes copied from another store do not continue this log: they were not stored."""

@@ -50,19 +50,24 @@ def broadcasts_stage() -> Stage:
 
     Records of mqtrail's clients name the client. Each of the others is of a client that these do not name.
     """
-    return Stage("broadcasts", _BROADCASTS, ("messages", "topic_groups", "broadcast_clients", "filters", "hand_overs"))
+    reads = ("messages", "group_places", "topic_groups", "broadcast_clients", "filters", "hand_overs")
+    return Stage("broadcasts", _BROADCASTS, reads)
 
 
 _BROADCASTS = """
 WITH offered AS (
   SELECT m.cluster AS cluster, m.msg_id AS msg_id, c.group_name AS group_name, c.client_id AS client_id,
     greatest(m.offered_count, m.sent_count) AS copies
-  FROM messages m JOIN topic_groups g ON m.cluster = g.cluster AND m.topic = g.topic
-    AND g.message_model = 'BROADCASTING'
+  FROM (SELECT cluster, msg_id, topic, offered_from_ms, offered_to_ms, offered_count, sent_count, '' AS of_group
+    FROM messages
+    UNION ALL SELECT cluster, msg_id, topic, visible_ms, last_ms, offered_count, sent_count, group_name
+    FROM group_places WHERE is_other = 1) m
+  JOIN topic_groups g ON m.cluster = g.cluster AND m.topic = g.topic
+    AND g.message_model = 'BROADCASTING' AND m.of_group IN (g.group_name, '')
   JOIN broadcast_clients c ON g.cluster = c.cluster AND g.group_name = c.group_name
     AND c.from_ms <= m.offered_to_ms AND c.to_ms >= m.offered_from_ms
   ANTI JOIN (SELECT * FROM filters WHERE excluded = 1) f
-    ON m.cluster = f.cluster AND m.msg_id = f.msg_id AND c.group_name = f.group_name),
+    ON m.cluster = f.cluster AND m.msg_id = f.msg_id AND m.topic = f.topic AND c.group_name = f.group_name),
 handed AS (SELECT h.cluster, h.msg_id, h.group_name, h.client_id, count(*) AS hand_count FROM hand_overs h
   SEMI JOIN offered o ON h.cluster = o.cluster AND h.msg_id = o.msg_id AND h.group_name = o.group_name
   GROUP BY h.cluster, h.msg_id, h.group_name, h.client_id)

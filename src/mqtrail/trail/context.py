@@ -31,7 +31,7 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
         *sample_stages(as_of_ms, horizon),
         Stage("committed", _committed(as_of_ms), ("offset_states", "client_records")),
         Stage("offsets_at", _offsets_at(horizon), ("committed",)),
-        Stage("offset_samples", _OFFSET_SAMPLES, ("offset_states",)),
+        Stage("offset_samples", _OFFSET_SAMPLES, ("offset_states", "question_times")),
         Stage("client_samples", _CLIENT_SAMPLES, ("client_states",)),
         Stage("group_clients", _GROUP_CLIENTS, ("client_states", "client_samples")),
         Stage("live_clients", _live_clients(), ("client_states", "client_samples")),
@@ -39,6 +39,11 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
             "vanished_clients",
             _vanished(as_of_ms, settings),
             ("client_states", "group_clients", "clients", "client_records"),
+        ),
+        Stage(
+            "group_members",
+            _group_members(settings),
+            ("client_states", "group_clients", "vanished_clients", "client_records"),
         ),
         Stage("group_orders", group_orders_sql("clients", as_of_ms), ("clients",)),
         filter_runs_stage(settings),
@@ -74,9 +79,12 @@ def topic_groups_stage(as_of_ms: int, settings: Settings) -> Stage:
     the end of that hour. since_ms: the group did not come earlier, because a sample just before known_ms, or before the
     gap around it, does not have the group; for messages between the two it is not known whether the group was there.
 
-    reads_back 1: it came long enough ago, and is not traced. A new group can begin with the first message of a queue,
-    and brokers let each group do so as long as they have all of a short queue in memory. What a traced group read of
-    earlier messages, its records show.
+    by_namespace 1: the group reads NAMESPACE%topic. The trace of clients with a namespace (4.x) names the topic without
+    it, so a message of which no copy was read can be of that topic.
+
+    reads_back 1: it came long enough ago, and is not traced, or records of the time in which it came may be lost. A new
+    group can begin with the first message of a queue, and brokers let each group do so as long as they have all of a
+    short queue in memory. What a traced group read of earlier messages, its records show.
     """
     sights = f"""
   SELECT cluster, topic, group_name, sampled_ms AS seen_ms, sampled_ms - {settings.sample_pause_ms_max} AS since_ms,
@@ -88,26 +96,49 @@ def topic_groups_stage(as_of_ms: int, settings: Settings) -> Stage:
   SELECT cluster, name, group_name, (value + 1) * {HOUR_MS}, value * {HOUR_MS}, '', '' FROM folds
   WHERE kind = 'READ' AND ((cluster, group_name) NOT IN (SELECT (cluster, group_name) FROM subscription_states)
     OR (cluster, group_name, name) IN (SELECT (cluster, group_name, topic) FROM subscription_states))"""
+    columns = "group_name, seen_ms, since_ms, message_model, consume_type"
+    named = f"""
+  SELECT cluster, topic, {columns}, 0 AS by_namespace FROM ({sights}) AS seen
+  UNION ALL
+  SELECT cluster, substr(topic, instr(topic, '%') + 1), {columns}, 1 FROM ({sights}) AS seen
+  WHERE instr(topic, '%') > 1"""
     return Stage(
         "topic_groups",
         f"""
 SELECT k.cluster AS cluster, k.topic AS topic, k.group_name AS group_name, k.known_ms AS known_ms,
     CASE WHEN max(w.whole_ms) IS NULL THEN 0 WHEN k.known_ms > max(w.whole_ms) THEN least(k.since_ms, max(w.whole_ms))
       ELSE least(k.since_ms, coalesce(min(g.from_ms), k.since_ms)) END AS since_ms,
-    k.message_model AS message_model, k.consume_type AS consume_type,
+    k.message_model AS message_model, k.consume_type AS consume_type, k.by_namespace AS by_namespace,
     CASE WHEN k.known_ms > {as_of_ms - TRACED_WITHIN * settings.trace_delay_ms}
-      OR (k.cluster, k.group_name) IN (SELECT (cluster, group_name) FROM traced_groups) THEN 0 ELSE 1 END AS reads_back
+      OR (k.cluster, k.group_name) IN (SELECT (cluster, group_name) FROM traced_groups)
+        AND max(d.from_ms) IS NULL THEN 0 ELSE 1 END AS reads_back
 FROM (SELECT cluster, topic, group_name, first.seen_ms AS known_ms, first.since_ms AS since_ms, message_model,
-    consume_type
+    consume_type, by_namespace
   FROM (SELECT cluster, topic, group_name, min(struct_pack(seen_ms := seen_ms, since_ms := since_ms)) AS first,
-      max(message_model) AS message_model, max(consume_type) AS consume_type
-    FROM ({sights}) AS sights WHERE {business_group()} GROUP BY cluster, topic, group_name) AS firsts) AS k
+      max(message_model) AS message_model, max(consume_type) AS consume_type, min(by_namespace) AS by_namespace
+    FROM ({named}) AS sights WHERE {business_group()} GROUP BY cluster, topic, group_name) AS firsts) AS k
 LEFT JOIN whole_samples w ON k.cluster = w.cluster AND w.broker_name = ''
 LEFT JOIN sample_gaps g ON k.cluster = g.cluster AND g.broker_name = '' AND g.from_ms < k.known_ms
   AND g.to_ms >= k.known_ms
-GROUP BY k.cluster, k.topic, k.group_name, k.known_ms, k.since_ms, k.message_model, k.consume_type""",
-        ("committed", "subscription_states", "folds", "traced_groups", "whole_samples", "sample_gaps"),
-    )
+LEFT JOIN ({_DOUBTS}) d ON k.cluster = d.cluster AND d.group_name IN (k.group_name, '')
+  AND d.from_ms <= k.known_ms + {settings.trace_delay_ms} AND d.to_ms >= k.since_ms
+GROUP BY k.cluster, k.topic, k.group_name, k.known_ms, k.since_ms, k.message_model, k.consume_type, k.by_namespace""",
+        (
+            "committed", "subscription_states", "folds", "traced_groups", "whole_samples", "sample_gaps",
+            "widest_losses", "handed_clients", "vanished_clients", "group_members",
+        ),
+    )  # fmt: skip
+
+
+# Times in which records of a group (''; of every one) may be lost.
+_DOUBTS = f"""
+  SELECT l.cluster AS cluster, h.group_name AS group_name, l.from_ms AS from_ms, l.to_ms AS to_ms
+  FROM widest_losses l JOIN handed_clients h ON l.cluster = h.cluster AND l.client_id = h.client_id
+  UNION ALL SELECT cluster, '', from_ms, to_ms FROM widest_losses WHERE client_id = '' AND host <> '{OF_MESSAGES}'
+  UNION ALL SELECT cluster, group_name, from_ms, to_ms FROM vanished_clients
+  UNION ALL SELECT m.cluster, m.group_name, m.from_ms, m.to_ms FROM group_members m
+  ANTI JOIN handed_clients h ON m.cluster = h.cluster AND m.group_name = h.group_name
+    AND h.client_id IN (m.client_id, 'ip:' || m.host)"""
 
 
 def _committed(as_of_ms: int) -> str:
@@ -135,8 +166,12 @@ FROM (SELECT cluster, group_name, topic, broker_name, queue_id, max({latest}) AS
   FROM committed GROUP BY cluster, group_name, topic, broker_name, queue_id) AS packed_offsets"""
 
 
-# Time of the last sample of the cluster's offsets.
-_OFFSET_SAMPLES = "SELECT cluster, max(sampled_ms) AS offsets_sampled_ms FROM offset_states GROUP BY cluster"
+# Time of the last sample of the offsets of each broker.
+_OFFSET_SAMPLES = """
+SELECT cluster, broker_name, max(sampled_ms) AS offsets_sampled_ms
+FROM (SELECT cluster, broker_name, sampled_ms FROM offset_states
+  UNION ALL SELECT cluster, broker_name, now_ms FROM question_times WHERE what = 'OFFSETS' AND now_ms IS NOT NULL) AS s
+GROUP BY cluster, broker_name"""
 
 # The latest sample of each group's clients.
 _CLIENT_SAMPLES = """
@@ -194,6 +229,25 @@ FROM (SELECT *, min(sampled_ms) OVER (PARTITION BY cluster, group_name ORDER BY 
 WHERE client_id <> '' AND NOT EXISTS (SELECT 1 FROM client_records r WHERE r.record_type = 'TraceEnd'
   AND r.cluster = followed.cluster AND r.group_name = followed.group_name AND r.client_id = followed.client_id
   AND r.trace_store_ms BETWEEN at_ms - {pause_ms} AND at_ms + {pause_ms + settings.trace_delay_ms})"""
+
+
+def _group_members(settings: Settings) -> str:
+    """The clients of each group, from the first sample with each to the first one without it. A client whose last
+    record shows its orderly end is left out: it traces.
+    """
+    return f"""
+SELECT s.cluster AS cluster, s.group_name AS group_name, s.client_id AS client_id, s.host AS host, s.from_ms AS from_ms,
+    CASE WHEN s.last_ms = g.clients_sampled_ms THEN {NO_END}
+      ELSE coalesce(v.to_ms, s.last_ms + {settings.sample_pause_ms_max}) END AS to_ms
+FROM (SELECT cluster, group_name, client_id, max({ip("client_host")}) AS host, min(sampled_ms) AS from_ms,
+    max(sampled_ms) AS last_ms
+  FROM client_states WHERE client_id <> '' GROUP BY cluster, group_name, client_id) s
+JOIN group_clients g ON s.cluster = g.cluster AND s.group_name = g.group_name
+LEFT JOIN (SELECT cluster, group_name, client_id, max(to_ms) AS to_ms FROM vanished_clients
+  GROUP BY cluster, group_name, client_id) v
+  ON s.cluster = v.cluster AND s.group_name = v.group_name AND s.client_id = v.client_id
+ANTI JOIN (SELECT * FROM client_records WHERE record_type = 'TraceEnd') r
+  ON s.cluster = r.cluster AND s.group_name = r.group_name AND s.client_id = r.client_id"""
 
 
 def _scanned_topics(as_of_ms: int) -> str:

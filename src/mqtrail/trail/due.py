@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from .broadcasts import REASON as BROADCAST_REASON
 from .context import IN_ORDER
 from .ends import TX_STATE, TX_TOPICS
-from .evidence import CLIENT_VANISHED, RANGE_NOT_READ
+from .evidence import CLIENT_NOT_TRACED, CLIENT_VANISHED, RANGE_NOT_READ
 from .judgement import NEVER_HANDED, NOT_ENDED, REDELIVERY_MS_MIN
 from .kinds import quoted
+from .messages import has_code
 from .pops import of_retry_topic, retry_topics
 from .settings import Settings
 
@@ -54,6 +55,17 @@ class Cause:
     """SQL: cluster, publish_hour and msg_id of messages, and as_of_ms of the row in which they were found."""
     reads: str
     """The relation that `finds` reads: OPEN_IDS, TRAJECTORIES or VERDICTS."""
+    by_time: bool = False
+    """Whether time alone makes a change, if the state has rows."""
+
+    @property
+    def state(self) -> frozenset[str]:
+        """At least the relations of STATE that `changes` compares."""
+        return frozenset(name for name in STATE if name in self.changes)
+
+    def may_change(self, same: frozenset[str], empty: frozenset[str]) -> bool:
+        """Whether there can be changes. same, empty: relations with the rows of the last judgement, and without any."""
+        return not self.state or not self.state <= (same & empty if self.by_time else same)
 
 
 def causes(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
@@ -70,6 +82,7 @@ def causes(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
         *_of_losses(last_ms, as_of_ms, settings),
         _subscriptions(settings),
         *_of_unread(),
+        _of_copies(settings),
     ]
 
 
@@ -161,6 +174,7 @@ def _of_members(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
             f"""SELECT {_found("w")} FROM {OPEN_IDS} w JOIN changed_clients c ON {_SAME_GROUP}
               WHERE {flipped} OR {_between_samples("clients_sampled_ms")}""",
             OPEN_IDS,
+            by_time=True,
         ),
         Cause(
             "holders",
@@ -171,11 +185,13 @@ def _of_members(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
         Cause(
             "sampling",
             _both(
-                "offset_samples", ("cluster",), ("offsets_sampled_ms",),
+                "offset_samples", ("cluster", "broker_name"), ("offsets_sampled_ms",),
                 f"{stale('n', as_of_ms)} <> {stale('o', last_ms)}",
             ),
-            f"SELECT {_found('w')} FROM {OPEN_IDS} w JOIN changed_sampling c ON w.cluster = c.cluster",
+            f"SELECT {_found('w')} FROM {OPEN_IDS} w JOIN changed_sampling c ON w.cluster = c.cluster"
+            " AND w.broker_name = c.broker_name",
             OPEN_IDS,
+            by_time=True,
         ),
         Cause(
             "handling_times",
@@ -383,7 +399,11 @@ def _of_sources() -> list[Cause]:
 
 
 def _of_offsets() -> list[Cause]:
-    """Changed first offsets, which decide for which messages a group is judged; and offsets that were set back."""
+    """Changed first offsets, which decide for which messages a group is judged; and offsets that were set back.
+
+    The first one that is known decides for all earlier messages of the queue, if the group can have read them
+    (`reads_back`).
+    """
     at_place = " AND ".join(f"t.{name} = c.{name}" for name in _QUEUE)
     back = " OR ".join(f"n_{at}_offset < o_{at}_offset" for at in ("now", "then"))
     first = [f"coalesce(c.{side}_first_offset, {_NEVER_MS})" for side in ("n", "o")]
@@ -393,9 +413,13 @@ def _of_offsets() -> list[Cause]:
     return [
         Cause(
             "first_offsets",
-            _both("offsets_at", ("group_name", *_QUEUE), ("first_offset",), _differs("first_offset")),
+            f"""SELECT c.*, g.known_ms AS back_from_ms
+            FROM ({_both("offsets_at", ("group_name", *_QUEUE), ("first_offset",), _differs("first_offset"))}) c
+            LEFT JOIN topic_groups g ON c.cluster = g.cluster AND c.topic = g.topic AND c.group_name = g.group_name
+              AND g.reads_back = 1 AND (c.n_first_offset IS NULL OR c.o_first_offset IS NULL)""",
             f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_first_offsets c ON {at_place}
-              WHERE t.queue_offset >= least({", ".join(first)}) AND t.queue_offset < greatest({", ".join(first)})""",
+              WHERE t.queue_offset >= least({", ".join(first)}) AND t.queue_offset < greatest({", ".join(first)})
+                OR {_OFFERED_FROM} < c.back_from_ms""",
             TRAJECTORIES,
         ),
         Cause(
@@ -434,7 +458,7 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
             "group_losses",
             changed("group_losses", f"{columns}, group_name"),
             f"""SELECT {_found("f")} FROM (
-              SELECT {_found("v")}, v.reasons, c.from_ms, c.reason,
+              SELECT {_found("v")}, v.reasons, v.delivery_count, c.from_ms, c.reason,
                 max(v.as_of_ms) OVER (PARTITION BY v.cluster, v.msg_id, v.group_name) AS latest_ms
               FROM {VERDICTS} v JOIN (SELECT cluster, group_name, reason, min(from_ms) AS from_ms, max(to_ms) AS to_ms
                 FROM changed_group_losses
@@ -444,9 +468,10 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
               WHERE v.state IN {(*NOT_ENDED, *NEVER_HANDED)} OR v.state = 'UNKNOWN' AND ({unbounded})
                 OR (v.is_open = 1 OR v.reasons LIKE '%NOT_TRACED%')
                   AND coalesce(c.from_ms <= greatest(v.visible_ms, v.last_delivered_ms) + {margin}, true)) f
-            WHERE f.reason <> '{CLIENT_VANISHED}'
+            WHERE f.reason NOT IN ({quoted(_POSSIBLE)}) OR f.delivery_count > 0
               OR f.as_of_ms = f.latest_ms AND coalesce(f.from_ms <= {_NAMED_FROM_MS}, true)""",
             VERDICTS,
+            by_time=True,
         ),
         Cause(
             "redeliveries",
@@ -456,6 +481,7 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
               AND v.group_name = c.group_name AND v.last_delivered_ms >= c.from_ms + {settings.trace_delay_ms}
               AND coalesce(v.visible_ms, 0) < least(c.to_ms, v.last_delivered_ms - {REDELIVERY_MS_MIN - 1})""",
             VERDICTS,
+            by_time=True,
         ),
         Cause(
             "losses",
@@ -463,13 +489,16 @@ def _of_losses(last_ms: int, as_of_ms: int, settings: Settings) -> list[Cause]:
             f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_losses c ON t.cluster = c.cluster
               WHERE t.knowledge = 'INCOMPLETE' AND c.from_ms <= t.last_event_ms + {margin}""",
             TRAJECTORIES,
+            by_time=True,
         ),
         _of_lost_ranges(changed("losses", "cluster, from_ms, to_ms, reason")),
     ]  # fmt: skip
 
 
-_NAMED_FROM_MS = f"try_cast(regexp_extract(f.reasons, '{CLIENT_VANISHED}\\(from_ms=(\\d+)', 1) AS bigint)"
-"""SQL: the begin of the time in which a client vanished, if that is a reason. A later one changes nothing."""
+_POSSIBLE = (CLIENT_VANISHED, CLIENT_NOT_TRACED)
+_NAMED_FROM_MS = f"try_cast(regexp_extract(f.reasons, '({'|'.join(_POSSIBLE)})\\(from_ms=(\\d+)', 2) AS bigint)"
+"""SQL: the begin of a loss that is only possible, if that is a reason. A later one changes nothing, unless
+the named one is of a second hand-over."""
 _LOSS_SINCE = (
     "END_MAY_BE_LOST",
     "REMOVED_UNREAD",
@@ -490,6 +519,7 @@ def _of_lost_ranges(changed: str) -> Cause:
           AND c.reason IN ('{RANGE_NOT_READ}' || t.topic, {of_all})
           WHERE t.message_codes LIKE '%TX_%' OR t.reasons LIKE '%TRANSACTION_NOT_KNOWN%' OR t.stored_ms IS NULL""",
         TRAJECTORIES,
+        by_time=True,
     )
 
 
@@ -499,6 +529,17 @@ def _subscriptions(settings: Settings) -> Cause:
     An expression that the latest sample has counts from then on, too, so a later sample with it changes nothing. Beside
     other expressions a run reaches a sample interval beyond its ends (`filter_runs`).
     """
+    return Cause(
+        "subscriptions",
+        _changed_expressions(settings),
+        f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_subscriptions c ON t.cluster = c.cluster
+          AND t.topic = c.topic WHERE {_OFFERED_TO} >= c.since_ms""",
+        TRAJECTORIES,
+    )
+
+
+def _changed_expressions(settings: Settings) -> str:
+    """SQL: cluster, topic and since when expressions of a group are others now."""
     keys = ("cluster", "topic", "group_name", "expression_type", "expression")
     runs = _both("filter_runs", keys, ("first_ms", "last_ms", "until_ms"), "true")
     per_group = "OVER (PARTITION BY cluster, topic, group_name)"
@@ -506,24 +547,60 @@ def _subscriptions(settings: Settings) -> Cause:
       WHEN o_first_ms IS NULL THEN least(n_first_ms, others_ms) - {settings.sample_pause_ms_max}
       WHEN n_until_ms IS DISTINCT FROM o_until_ms OR n_until_ms IS NOT NULL AND n_last_ms IS DISTINCT FROM o_last_ms
         THEN least(n_last_ms, o_last_ms) - {settings.sample_pause_ms_max} END"""
-    return Cause(
-        "subscriptions",
-        f"""SELECT cluster, topic, min({since}) AS since_ms
+    return f"""
+        SELECT cluster, topic, min({since}) AS since_ms
         FROM (SELECT *, max(o_last_ms) {per_group} AS others_ms,
             bool_or(o_first_ms IS NOT NULL) {per_group} AS was_known,
             bool_or(expression_type <> 'TAG' OR expression NOT IN ('*', '')) {per_group} AS filters
           FROM ({runs}) AS runs) AS grouped WHERE filters
-        GROUP BY cluster, topic, group_name HAVING min({since}) IS NOT NULL""",
-        f"""SELECT {_found("t")} FROM {TRAJECTORIES} t JOIN changed_subscriptions c ON t.cluster = c.cluster
-          AND t.topic = c.topic WHERE {_OFFERED_TO} >= c.since_ms""",
+        GROUP BY cluster, topic, group_name HAVING min({since}) IS NOT NULL"""
+
+
+_SEVERAL = f"(t.copy_count > 1 OR t.send_count > 1 OR {has_code('t.group_codes', 'RESENT')})"
+"""SQL over trajectories: whether a message may be stored several times. Few are."""
+
+
+def _of_copies(settings: Settings) -> Cause:
+    """Any change in the topics of messages that are stored several times: their rows have one place and time only."""
+    groups = ("known_ms", "since_ms", "message_model", "reads_back")
+    back = " OR ".join(f"n_{at}_offset < o_{at}_offset" for at in ("now", "then"))
+    readers = _both("broadcast_clients", ("cluster", "group_name", "client_id"), ("from_ms", "to_ms"),
+                    _differs("from_ms", "to_ms"))  # fmt: skip
+    offsets = _both("offsets_at", ("group_name", *_QUEUE), (*_OFFSETS, "first_offset"),
+                    f"{_differs('first_offset')} OR {back}")  # fmt: skip
+    changed = [
+        _both("topic_groups", ("cluster", "topic", "group_name"), groups, _differs(*groups)),
+        f"SELECT g.topic, c.* FROM ({readers}) c JOIN topic_groups g ON c.cluster = g.cluster"
+        " AND c.group_name = g.group_name",
+        offsets,
+        f"SELECT * FROM ({_changed_expressions(settings)}) AS expressions",
+        _both_ways("unread_at"),
+        f"SELECT cluster, '' AS topic FROM ({_both_ways('sample_gaps')}) AS gaps",
+        "SELECT cluster, '' AS topic FROM ("
+        + _both("whole_samples", ("cluster", "broker_name"), ("whole_ms",), "n_whole_ms < o_whole_ms")
+        + ") AS backwards",
+    ]
+    return Cause(
+        "copies",
+        "SELECT DISTINCT cluster, topic FROM ("
+        + " UNION ALL ".join(f"SELECT cluster, topic FROM ({each}) AS changes" for each in changed)
+        + ") AS every",
+        f"""SELECT {_found("t")} FROM (SELECT * FROM {TRAJECTORIES} t WHERE {_SEVERAL}) t
+          JOIN changed_copies c ON t.cluster = c.cluster
+          WHERE c.topic IN ('', t.topic) OR instr(t.reasons, 'STORED_IN(topic=' || c.topic || ')') > 0""",
         TRAJECTORIES,
     )
 
 
+def _both_ways(name: str) -> str:
+    """SQL: rows of a relation that only one of the two states has."""
+    new, old = f"SELECT * FROM {name}", f"SELECT * FROM {LAST}{name}"
+    return f"({new} EXCEPT {old}) UNION ALL ({old} EXCEPT {new})"
+
+
 def _of_unread() -> list[Cause]:
     """Ranges that a group did not read: messages in them, and messages whose retry copies can be in them."""
-    new, old = "SELECT * FROM unread_at", f"SELECT * FROM {LAST}unread_at"
-    changes = f"({new} EXCEPT {old}) UNION ALL ({old} EXCEPT {new})"
+    changes = _both_ways("unread_at")
     at_place = " AND ".join(f"t.{name} = c.{name}" for name in _QUEUE)
     begun = (
         "(n_first_offset IS NULL OR o_first_offset IS NULL) AND EXISTS (SELECT 1 FROM unread_at WHERE group_name = '')"

@@ -337,6 +337,8 @@ TRACE_NOT_READ = "TRACE_NOT_READ:"
 """What the reason of a loss begins with that may end: the trace topics of a broker are not read; its name follows."""
 CLIENT_VANISHED = "CLIENT_VANISHED"
 """Reason of a loss that is only possible: a client is no longer there, and it may have been killed."""
+CLIENT_NOT_TRACED = "CLIENT_NOT_TRACED"
+"""Reason of a loss that is only possible: a client of a traced group has no record at all, so its trace may be off."""
 
 EVIDENCE = (
     TRACE_EVENTS,

@@ -2,7 +2,8 @@
 
     subscription_states → filter_runs (each expression of a group, and when it was in force)
     messages × filter_runs → sql_answers (SQL92 expressions, evaluated by the engine)
-    messages × filter_runs × sql_answers → filters (one row per message and group, unless its filter always accepts)
+    messages, topic_sends → offers (one row per message and topic that it was sent to)
+    offers × filter_runs × sql_answers → filters (one row per message, topic and group, if it can exclude)
 
 The expression that counts is the one in force when the message became visible. If no sample has one for that time, the
 nearest samples on both sides count, and must agree.
@@ -67,11 +68,12 @@ GROUP BY r.cluster, r.group_name, r.topic, r.expression_type, r.expression, r.fi
 
 
 def filter_stages() -> list[Stage]:
-    """filtered_groups, sql_answers, filters. Of topics without filters they have no rows."""
+    """filtered_groups, sql_answers, offers, filters. Of topics without filters the others have no rows."""
     return [
         Stage("filtered_groups", _FILTERED_GROUPS, ("filter_runs",)),
         Stage("sql_answers", _SQL_ANSWERS, ("messages", "filter_runs"), answer=sql92_answer),
-        Stage("filters", _FILTERS, ("messages", "filtered_groups", "filter_runs", "sql_answers")),
+        Stage("offers", _OFFERS, ("messages", "topic_sends")),
+        Stage("filters", _FILTERS, ("offers", "filtered_groups", "filter_runs", "sql_answers")),
     ]
 
 
@@ -86,6 +88,14 @@ FROM messages m JOIN (SELECT DISTINCT cluster, topic, expression FROM filter_run
     WHERE expression_type = '{EXPRESSION_SQL92}') e ON m.cluster = e.cluster AND m.topic = e.topic
 WHERE m.properties <> '' AND m.properties = m.properties_least"""
 
+# A message that is stored several times is offered with each copy. Its copies in one topic can have different tags.
+_OFFERS = """
+SELECT cluster, msg_id, topic, tags, tags_known, first_offer_ms, last_offer_ms FROM messages m
+ANTI JOIN (SELECT * FROM topic_sends WHERE offered_count > 0) s ON m.cluster = s.cluster AND m.msg_id = s.msg_id
+UNION ALL
+SELECT cluster, msg_id, topic, tags_most, CASE WHEN tags_least = tags_most THEN 1 ELSE 0 END, first.visible_ms, last_ms
+FROM topic_sends WHERE offered_count > 0 AND in_topic"""
+
 _VISIBLE = "m.first_offer_ms"
 _SAYS = f"""CASE WHEN r.expression_type = '{EXPRESSION_SQL92}' THEN coalesce(a.answer, {UNKNOWN_INPUTS})
       WHEN r.expression_type <> '{EXPRESSION_TAG}' THEN {INVALID} WHEN r.expression IN ('*', '') THEN {ACCEPTED}
@@ -96,9 +106,10 @@ _SIDE = f"""CASE WHEN {_VISIBLE} >= r.from_ms AND m.last_offer_ms <= r.to_ms THE
 
 _FROM = WIDTH + 2  # of the text after a padded number and a separator
 
-_DECIDED = f"""(SELECT m.cluster AS cluster, m.msg_id AS msg_id, r.group_name AS group_name, r.first_ms AS first_ms,
-        r.last_ms AS last_ms, r.shown AS shown, r.run_count AS run_count, {_SIDE} AS side, {_SAYS} AS says
-      FROM messages m JOIN filtered_groups f ON m.cluster = f.cluster AND m.topic = f.topic
+_DECIDED = f"""(SELECT m.cluster AS cluster, m.msg_id AS msg_id, m.topic AS topic, r.group_name AS group_name,
+        r.first_ms AS first_ms, r.last_ms AS last_ms, r.shown AS shown, r.run_count AS run_count,
+        {_SIDE} AS side, {_SAYS} AS says
+      FROM offers m JOIN filtered_groups f ON m.cluster = f.cluster AND m.topic = f.topic
       JOIN filter_runs r ON f.cluster = r.cluster AND f.topic = r.topic AND f.group_name = r.group_name
       LEFT JOIN sql_answers a ON m.cluster = a.cluster AND m.msg_id = a.msg_id AND r.expression = a.expression
         AND r.expression_type = '{EXPRESSION_SQL92}'
@@ -106,7 +117,7 @@ _DECIDED = f"""(SELECT m.cluster AS cluster, m.msg_id AS msg_id, r.group_name AS
 
 # A group that always had one expression needs no comparison.
 _OF_ONE_RUN = f"""
-SELECT cluster, msg_id, group_name, CASE WHEN says = {EXCLUDED} AND side = 'AT' THEN 1 ELSE 0 END AS excluded,
+SELECT cluster, msg_id, topic, group_name, CASE WHEN says = {EXCLUDED} AND side = 'AT' THEN 1 ELSE 0 END AS excluded,
     CASE WHEN says = {INVALID} THEN 'FILTER_INVALID' WHEN says = {UNKNOWN_INPUTS} THEN 'PROPERTIES_NOT_KEPT'
       WHEN side <> 'AT' THEN 'FILTER_SAMPLED_AT' ELSE '' END AS filter_why,
     CASE WHEN side = 'BEFORE' THEN last_ms END AS filter_from_ms,
@@ -117,7 +128,7 @@ FROM {_DECIDED} WHERE run_count = 1 AND says <> {ACCEPTED}"""
 _FILTERS = f"""
 {_OF_ONE_RUN}
 UNION ALL
-SELECT cluster, msg_id, group_name,
+SELECT cluster, msg_id, topic, group_name,
     CASE WHEN most = {EXCLUDED} AND (is_at OR both_sides) THEN 1 ELSE 0 END AS excluded,
     CASE WHEN least = {ACCEPTED} OR most = {EXCLUDED} AND (is_at OR both_sides) THEN ''
       WHEN most = {EXCLUDED} THEN 'FILTER_SAMPLED_AT'
@@ -125,13 +136,13 @@ SELECT cluster, msg_id, group_name,
       WHEN {INVALID} IN (least, most) THEN 'FILTER_INVALID' ELSE 'PROPERTIES_NOT_KEPT' END AS filter_why,
     before_ms AS filter_from_ms, after_ms AS filter_to_ms,
     first_shown || CASE WHEN last_shown <> first_shown THEN ';' || last_shown ELSE '' END AS judged_by
-FROM (SELECT cluster, msg_id, group_name, at_least IS NOT NULL AS is_at,
+FROM (SELECT cluster, msg_id, topic, group_name, at_least IS NOT NULL AS is_at,
     before_ms IS NOT NULL AND after_ms IS NOT NULL AS both_sides, before_ms, after_ms,
     coalesce(at_least, least({_BITS - 1} - before_least % {_BITS}, after_least % {_BITS})) AS least,
     coalesce(at_most, greatest(before_most % {_BITS}, {_BITS - 1} - after_most % {_BITS})) AS most,
     coalesce(at_first, substr(before_shown, {_FROM}), substr(after_shown, {_FROM})) AS first_shown,
     coalesce(at_last, substr(after_shown, {_FROM}), substr(before_shown, {_FROM})) AS last_shown
-  FROM (SELECT cluster, msg_id, group_name,
+  FROM (SELECT cluster, msg_id, topic, group_name,
       min(says) FILTER (side = 'AT') AS at_least, max(says) FILTER (side = 'AT') AS at_most,
       min(shown) FILTER (side = 'AT') AS at_first, max(shown) FILTER (side = 'AT') AS at_last,
       max(last_ms) FILTER (side = 'BEFORE') AS before_ms, min(first_ms) FILTER (side = 'AFTER') AS after_ms,
@@ -142,4 +153,4 @@ FROM (SELECT cluster, msg_id, group_name, at_least IS NOT NULL AS is_at,
       max({padded("last_ms")} || '|' || shown) FILTER (side = 'BEFORE') AS before_shown,
       min({padded("first_ms")} || '|' || shown) FILTER (side = 'AFTER') AS after_shown
     FROM {_DECIDED} WHERE run_count > 1
-    GROUP BY cluster, msg_id, group_name) AS sides) AS filtered"""
+    GROUP BY cluster, msg_id, topic, group_name) AS sides) AS filtered"""

@@ -9,6 +9,7 @@ result equals that of counting all messages together.
 
 from __future__ import annotations
 
+from .context import ip
 from .hours import HOUR_MS
 from .kinds import business_topic
 from .results import GROUP_FOLDS
@@ -52,7 +53,8 @@ WITH dead AS (SELECT cluster, msg_id, group_name, dead_times FROM group_copies W
 SELECT {_KEY}, count(*) AS row_count FROM (
   SELECT cluster, 'SPAN' AS kind, group_name, '' AS name, end_ms - start_ms AS value FROM hand_overs
     WHERE outcome <> 'OPEN' AND end_ms >= start_ms
-  UNION ALL SELECT cluster, 'HANDED', group_name, client_id, 0 FROM hand_overs
+  UNION ALL SELECT cluster, 'HANDED', group_name, CASE WHEN client_id <> '' OR client_host = '' THEN client_id
+      ELSE 'ip:' || {ip("client_host")} END, 0 FROM hand_overs
   UNION ALL SELECT cluster, 'CHAIN', group_name, '', retry_times FROM rounds
   UNION ALL SELECT cluster, 'CHAIN', group_name, '', retry_copy_times FROM group_copies
     WHERE retry_copy_times IS NOT NULL

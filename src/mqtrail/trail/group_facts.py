@@ -12,16 +12,17 @@ All stages aggregate by msg_id, so that a share of the ids can be judged alone.
 from __future__ import annotations
 
 from .kinds import POP_KINDS, business_group, quoted
-from .packing import packed, padded
+from .packing import packed, padded, part
 from .pops import COPIES_OF_GROUPS, pops_stage
-from .repeats import PUT_BACK_RETRY, SUSPENDED_RETRY
+from .repeats import PUT_BACK_RETRY, SUSPENDED_RETRY, group_places_stage
 from .stages import Stage
 
 
 def hand_over_stages() -> list[Stage]:
-    """hand_overs, pops, group_copies, rounds: from a message's own rows only."""
+    """namespaces, hand_overs, pops, group_copies, rounds: from a message's own rows only."""
     return [
-        Stage("hand_overs", hand_overs_sql("resolved"), ("resolved",)),
+        Stage("namespaces", _NAMESPACES, ("message_facts",)),
+        Stage("hand_overs", _HAND_OVERS, ("resolved", "namespaces")),
         pops_stage(),
         Stage("group_copies", _GROUP_COPIES, ("resolved", "message_facts")),
         Stage("rounds", _ROUNDS, ("hand_overs",)),
@@ -29,12 +30,13 @@ def hand_over_stages() -> list[Stage]:
 
 
 def group_stages() -> list[Stage]:
-    """group_facts."""
+    """group_places, group_facts."""
     return [
+        group_places_stage(),
         Stage(
             "group_facts",
             _group_facts(),
-            ("rounds", "group_copies", "messages", "topic_groups", "offsets_at", "carriers"),
+            ("rounds", "group_copies", "messages", "topic_groups", "offsets_at", "group_places", "carriers"),
         ),
     ]
 
@@ -43,6 +45,13 @@ def group_stages() -> list[Stage]:
 # for the unacknowledged tail of a listener batch and for every lite pull. FAILED. OPEN: no end was read.
 _TWIN = "CASE WHEN kind = 'HANDLED' THEN split_part(attempt_key, request_id || '#', 2) ELSE '' END"
 """SQL: the number of a delivery among those of its request with the same id; '' for the first."""
+
+
+def in_namespace(group: str, namespace: str) -> str:
+    """SQL: the full name of a group in a trace record. namespace: that of the message's topic, NULL or '' if none."""
+    return (
+        f"CASE WHEN {namespace} <> '' AND instr({group}, '%') = 0 THEN {namespace} || '%' || {group} ELSE {group} END"
+    )
 
 
 def hand_overs_sql(attempts: str) -> str:
@@ -73,6 +82,16 @@ FROM (
   GROUP BY cluster, msg_id, request_id, {_TWIN}) AS requests
 WHERE {business_group()}"""
 
+
+# Clients with a namespace (4.x) leave it out of their trace, brokers do not: topic and group are NAMESPACE%name there.
+_NAMESPACES = f"""
+SELECT cluster, msg_id, split_part(topic, '%', 1) AS namespace
+FROM (SELECT cluster, msg_id, coalesce(nullif({part("place", 6)}, ''), topic) AS topic
+  FROM message_facts WHERE instr(place, '%') > 0 OR instr(topic, '%') > 1) AS named
+WHERE instr(topic, '%') > 1"""
+_HAND_OVERS = f"""
+SELECT h.* REPLACE ({in_namespace("h.group_name", "n.namespace")} AS group_name)
+FROM ({hand_overs_sql("resolved")}) AS h LEFT JOIN namespaces n ON h.cluster = n.cluster AND h.msg_id = n.msg_id"""
 
 _RETRY = "(stored_kind IN ('RETRY', 'RETRY_POP', 'RETRY_WAIT') OR kind = 'SENT_BACK')"
 _POP = f"stored_kind IN ({quoted(POP_KINDS)})"
@@ -115,6 +134,8 @@ SELECT cluster, msg_id, group_name, retry_times, max(publish_hour) AS publish_ho
     count(*) FILTER (has_before = 0) AS beginless_count,
     max(CASE WHEN outcome = 'REPORTED' AND coalesce(cost_ms, 0) > 0 THEN 1 ELSE 0 END) AS reported_cost,
     min(start_ms) AS first_ms, max(start_ms) AS last_ms, max(end_ms) AS last_end_ms,
+    min({_CLIENT}) AS client_least, max({_CLIENT}) AS client_most,
+    max(seen_ms) AS last_seen_ms, min(seen_ms) FILTER (outcome IN ('SURE', 'REPORTED')) AS success_seen_ms,
     max({packed(padded("start_ms"), "outcome", _CLIENT, "client_id", "client_host")}) AS last_hand_over,
     max({packed(padded("seen_ms"), padded("start_ms"), "client_id", "client_host")}) FILTER (outcome = 'OPEN')
       AS last_open,
@@ -143,6 +164,10 @@ _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("reported_count", "sum", f"CASE WHEN {_REPORT_HOLDS} THEN r.reported_count ELSE 0 END", "0", "0", "0"),
     ("failure_count", "sum", f"r.failed_count + CASE WHEN {_REPORT_HOLDS} THEN 0 ELSE r.reported_count END",
      "0", "0", "0"),
+    # Successes after which POP gave the message out again: only the head of the batch was acknowledged, or no
+    # acknowledgement arrived.
+    ("doubted_count", "sum", f"CASE WHEN {_REPORT_HOLDS} OR c.pop_copy_ms IS NULL THEN 0 ELSE r.reported_count END",
+     "0", "0", "0"),
     ("open_count", "sum", "r.open_count", "0", "0", "0"),
     ("beginless_count", "sum", "r.beginless_count", "0", "0", "0"),
     ("round_count", "sum", "CASE WHEN r.retry_times >= 0 THEN 1 ELSE 0 END", "0", "0", "0"),
@@ -158,6 +183,10 @@ _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("first_ms", "min", "r.first_ms", "NULL", "NULL", "NULL"),
     ("last_ms", "max", "r.last_ms", "NULL", "NULL", "NULL"),
     ("last_end_ms", "max", "r.last_end_ms", "NULL", "NULL", "NULL"),
+    ("client_least", "min", "r.client_least", "NULL", "NULL", "NULL"),
+    ("client_most", "max", "r.client_most", "NULL", "NULL", "NULL"),
+    ("last_seen_ms", "max", "r.last_seen_ms", "NULL", "NULL", "NULL"),
+    ("success_seen_ms", "min", "r.success_seen_ms", "NULL", "NULL", "NULL"),
     ("last_hand_over", "max", "r.last_hand_over", "NULL", "NULL", "NULL"),
     ("last_open", "max", "r.last_open", "NULL", "NULL", "NULL"),
     ("first_sure", "min", "r.first_sure", "NULL", "NULL", "NULL"),
@@ -185,6 +214,8 @@ _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
 )  # fmt: skip
 _TEXTS = (
     "topic",
+    "client_least",
+    "client_most",
     "last_hand_over",
     "last_open",
     "first_sure",
@@ -195,6 +226,7 @@ _TEXTS = (
 )
 
 
+_NAMESPACE = "CASE WHEN instr(m.topic, '%') > 1 THEN split_part(m.topic, '%', 1) END"
 # A message is judged for groups that were known when it was offered or whose first sampled offset is not past it.
 _EXPECTED = "(m.offered_from_ms >= g.known_ms OR o.first_offset <= m.queue_offset)"
 
@@ -215,7 +247,16 @@ SELECT cluster, msg_id, group_name, {folded} FROM (
     FROM messages m JOIN topic_groups g ON m.cluster = g.cluster AND m.topic = g.topic
     LEFT JOIN offsets_at o ON m.cluster = o.cluster AND g.group_name = o.group_name AND m.topic = o.topic
       AND m.broker_name = o.broker_name AND m.queue_id = o.queue_id
-    WHERE (m.offered_to_ms > g.since_ms OR {_EXPECTED} OR g.reads_back = 1 AND o.first_offset > m.queue_offset)
-      AND g.message_model <> 'BROADCASTING') AS expected_groups
-  UNION ALL SELECT cluster, msg_id, group_name, {columns(5)} FROM carriers WHERE {business_group()}) AS facts
+    WHERE (m.offered_to_ms > g.since_ms OR {_EXPECTED} OR g.reads_back = 1
+        AND coalesce(o.first_offset > m.queue_offset, m.visible_ms IS NULL AND m.offered_from_ms < g.known_ms))
+      AND g.message_model <> 'BROADCASTING' AND (g.by_namespace = 0 OR m.stored_ms IS NULL)
+    UNION ALL
+    SELECT p.cluster, p.msg_id, p.group_name, p.topic, p.known_ms, 2 - p.expects
+    FROM group_places p JOIN topic_groups g ON p.cluster = g.cluster AND p.topic = g.topic
+      AND p.group_name = g.group_name
+    WHERE p.is_other = 1 AND p.expects > 0 AND g.message_model <> 'BROADCASTING') AS expected_groups
+  UNION ALL SELECT cluster, msg_id, group_name, {columns(5)} FROM (
+    SELECT c.* REPLACE ({in_namespace("c.group_name", _NAMESPACE)} AS group_name)
+    FROM carriers c JOIN messages m ON c.cluster = m.cluster AND c.msg_id = m.msg_id) AS named
+  WHERE {business_group()}) AS facts
 GROUP BY cluster, msg_id, group_name"""

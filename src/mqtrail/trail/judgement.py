@@ -1,6 +1,9 @@
 """From facts to verdicts: the state of each group, its additional codes, and the records that it lacks.
 
-    group_facts × messages × context → group_evidence → group_states → loss_hits → group_verdicts
+    group_facts × messages → read_places × context → place_states (the place at which a group reads a message)
+    group_facts × messages × place_states → group_evidence → group_states → loss_hits → group_verdicts
+
+All joins of a query hold memory until its end, about 8 MB each, however few rows there are. So place_states is a table.
 
 The order of the branches in `_states` is the definition: the first condition that holds gives the state.
 """
@@ -9,11 +12,11 @@ from __future__ import annotations
 
 from .context import NOT_IN_ORDER, ip
 from .ends import UNDECIDED
-from .evidence import CLIENT_VANISHED, OF_MESSAGES
+from .evidence import CLIENT_NOT_TRACED, CLIENT_VANISHED, OF_MESSAGES
 from .kinds import quoted
 from .overtaking import REASON as OVERTAKEN_REASON
 from .packing import number_at, packed, padded, part
-from .pops import POP_COLUMNS, pop_is_open, pop_states, pops_known_stage, retry_topic
+from .pops import POP_COLUMNS, POPPED_UNKNOWN, pop_is_open, pop_states, pops_known_stage, retry_topic
 from .repeats import split_stages
 from .settings import Settings
 from .stages import Stage
@@ -21,14 +24,16 @@ from .unread import IS_REMOVED, NO_END, UNREAD_COLUMNS, unread_hits_stage, unrea
 
 
 def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
-    """unread_hits, overtakings, pops_known, dead_letters, group_evidence, group_states, loss_hits, send_splits,
-    group_verdicts."""
+    """unread_hits, overtakings, pops_known, dead_letters, read_places, place_states, group_evidence, group_states,
+    loss_hits, send_splits, group_verdicts."""
     return [
         unread_hits_stage(),
         Stage("overtakings", "SELECT * FROM overtaken", ("overtaken",)),
         pops_known_stage(),
         Stage("dead_letters", _DEAD_LETTERS, ("group_copies",)),
-        Stage("group_evidence", _EVIDENCE, (*_OF_MESSAGES, *_OF_GROUPS)),
+        Stage("read_places", _READ_PLACES, ("group_facts", "messages", "group_places")),
+        Stage("place_states", _PLACE_STATES, ("read_places", "filters", *_OF_GROUPS), is_table=True),
+        Stage("group_evidence", _EVIDENCE, ("group_facts", "messages", "place_states", *_OF_MESSAGES)),
         Stage("group_states", _states(as_of_ms, settings), ("group_evidence",)),
         Stage("loss_hits", _loss_hits(as_of_ms, settings), ("group_states", "group_losses")),
         *split_stages(),
@@ -37,18 +42,25 @@ def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
 
 
 def group_losses_stage() -> Stage:
-    """Losses that can concern a group: losses of its known clients, unread ranges of the trace topic, and clients that
-    vanished, if the group is traced. host: the address of one that vanished."""
+    """Losses that can concern a group: losses of its known clients, unread ranges of the trace topic, and, if the group
+    is traced, clients that vanished, and times in which it had clients without any record. host: the address of one
+    that vanished."""
     return Stage(
         "group_losses",
         _GROUP_LOSSES,
-        ("widest_losses", "live_clients", "handed_clients", "topic_groups", "traced_groups", "vanished_clients"),
+        (
+            "widest_losses",
+            "live_clients",
+            "handed_clients",
+            "topic_groups",
+            "traced_groups",
+            "vanished_clients",
+            "group_members",
+        ),
     )
 
 
-_OF_MESSAGES = (
-    "group_facts", "messages", "filters", "unread_hits", "overtakings", "pops_known", "dead_letters",
-)  # fmt: skip
+_OF_MESSAGES = ("unread_hits", "overtakings", "pops_known", "dead_letters")
 _OF_GROUPS = (
     "topic_groups", "group_orders", "offsets_at", "group_clients", "offset_samples", "live_clients", "hung_limits",
     "group_limits", "traced_groups",
@@ -70,29 +82,102 @@ COPY_IS_LAST = "(copy_times > coalesce(times_max, -1) AND retry_place_times = co
 _IN_PLACE = "(times_max <= 0 OR copy_times IS NULL)"
 """SQL of group_evidence: whether all hand-overs are of the message in its own queue. An ordered group retries there."""
 
-_ASKED = f"""CASE WHEN consume_order = '{NOT_IN_ORDER}' OR retry_copy_times IS NOT NULL THEN 0
-    ELSE greatest(0, CASE WHEN handed_times_max > 0 THEN open_count - CASE WHEN last_outcome = 'OPEN' THEN 1 ELSE 0 END
+
+def _asked(is_last: str = "true") -> str:
+    """SQL of group_evidence: hand-overs that begin a round again because an attempt failed, or, in a group that has
+    failures, may have failed. An ordered group retries in place, and another client that gets the queue counts the
+    attempts from 0 again. Each failure asks for one hand-over, but not the last one, after which none came yet, or the
+    message was dead; without copies those with attempts before them answer the others.
+
+    is_last: whether the last hand-over by the clocks of clients counts as the last one.
+    """
+    return f"""CASE WHEN consume_order = '{NOT_IN_ORDER}' OR retry_copy_times IS NOT NULL THEN 0
+    ELSE greatest(0, CASE WHEN handed_times_max > 0
+      THEN open_count - CASE WHEN last_outcome = 'OPEN' AND {is_last} THEN 1 ELSE 0 END
         ELSE 0 END - later_hands + CASE WHEN first_failed_ms < last_ms THEN failure_count
-        - CASE WHEN last_outcome = 'FAILED' OR dead_ms < last_ms THEN 1 ELSE 0 END ELSE 0 END) END"""
-"""SQL of group_evidence: hand-overs that begin a round again because an attempt failed, or, in a group that has
-failures, may have failed. An ordered group retries in place, and another client that gets the queue counts the attempts
-from 0 again. Each failure asks for one hand-over, but not the last one, after which none came yet, or the message was
-dead; without copies those with attempts before them answer the others."""
+        - CASE WHEN last_outcome = 'FAILED' AND {is_last} OR dead_ms < last_ms THEN 1 ELSE 0 END ELSE 0 END) END"""
+
+
+def _order_known(settings: Settings) -> str:
+    """SQL of group_evidence: whether it is known which hand-over was the last one: one client had all of them, or, by
+    the broker's clock, records of another one came so much later than those of the success.
+    """
+    later = f"last_seen_ms > success_seen_ms + {settings.trace_delay_ms}"
+    return f"(client_least = client_most OR coalesce({later}, false))"
+
 
 _FIRST_REPORTED = "CASE WHEN reported_counts = 1 THEN first_reported END"
 _FIRST_SUCCESS = f"least(coalesce(first_sure, {_FIRST_REPORTED}), coalesce({_FIRST_REPORTED}, first_sure))"
 
-_READY_MS = "coalesce(CASE WHEN g.retry_place_times = g.times_max THEN g.retry_place_ms END, m.visible_ms, 0)"
+_OTHER = "e.is_other = 1"
+_TOPIC, _VISIBLE_MS, _BROKER, _QUEUE, _OFFSET = (
+    f"CASE WHEN {_OTHER} THEN e.{name} ELSE m.{name} END"
+    for name in ("topic", "visible_ms", "broker_name", "queue_id", "queue_offset")
+)
+"""SQL: the place of the message for a group: in another topic if it reads only that (`repeats`)."""
+_SENT, _OFFERED = (f"coalesce(e.{name}, m.{name})" for name in ("sent_count", "offered_count"))
+_READY_MS = f"coalesce(CASE WHEN g.retry_place_times = g.times_max THEN g.retry_place_ms END, {_VISIBLE_MS}, 0)"
 _OPEN_MS = f"""CASE WHEN g.open_start_ms IS NOT NULL
         THEN least(greatest(g.open_start_ms, {_READY_MS}), coalesce(g.open_seen_ms, g.open_start_ms)) END"""
 """SQL: when the last hand-over without an end began. The clock of its client can be wrong, so brokers' clocks bound it:
 it is after its copy was stored, and before its record was."""
 
+_READ_PLACES = f"""
+SELECT g.cluster AS cluster, g.msg_id AS msg_id, g.group_name AS group_name, {_TOPIC} AS message_topic,
+  {_VISIBLE_MS} AS visible_ms, {_BROKER} AS broker_name, {_QUEUE} AS queue_id, {_OFFSET} AS queue_offset,
+  {_SENT} AS sent_count, greatest({_OFFERED}, {_SENT}) + g.put_back_retries AS offered_count,
+  retry_place_times, retry_place_ms, retry_broker, retry_queue, retry_offset, retry_pop,
+  last_outcome, open_client, open_host, {_OPEN_MS} AS open_ms
+FROM (SELECT *, {number_at("retry_place", 1)} AS retry_place_times, {number_at("retry_place", 2)} AS retry_place_ms,
+    coalesce({part("retry_place", 3)}, '') AS retry_broker, {number_at("retry_place", 4)} AS retry_queue,
+    {number_at("retry_place", 5)} AS retry_offset, {part("retry_place", 6)} AS retry_pop,
+    coalesce({part("last_hand_over", 2)}, '') AS last_outcome,
+    coalesce({number_at("last_open", 2)}, last_ms) AS open_start_ms,
+    nullif({number_at("last_open", 1)}, 0) AS open_seen_ms,
+    coalesce({part("last_open", 3)}, {part("last_hand_over", 4)}, '') AS open_client,
+    coalesce({part("last_open", 4)}, {part("last_hand_over", 5)}, '') AS open_host
+  FROM group_facts) g
+JOIN messages m ON g.cluster = m.cluster AND g.msg_id = m.msg_id
+LEFT JOIN group_places e ON g.cluster = e.cluster AND g.msg_id = e.msg_id AND g.group_name = e.group_name"""
+
+_PLACE_STATES = f"""
+SELECT w.*, coalesce(t.message_model, '') AS sampled_model, coalesce(t.consume_type, '') AS consume_type,
+  CASE WHEN coalesce(t.message_model, '') <> '' THEN 1 ELSE 0 END AS is_reader,
+  coalesce(q.consume_order, '') AS consume_order,
+  o.now_ms AS now_ms, o.now_offset AS now_offset, o.then_ms AS then_ms,
+  CASE WHEN o.now_offset > w.queue_offset THEN 1 ELSE 0 END AS passed_now,
+  CASE WHEN o.then_offset > w.queue_offset AND o.now_offset > w.queue_offset THEN 1 ELSE 0 END AS passed_then,
+  r.now_ms AS retry_now_ms, r.then_ms AS retry_then_ms,
+  CASE WHEN r.now_offset > w.retry_offset THEN 1 ELSE 0 END AS retry_passed_now,
+  CASE WHEN r.then_offset > w.retry_offset AND r.now_offset > w.retry_offset THEN 1 ELSE 0 END AS retry_passed_then,
+  c.live_count AS live_count, c.clients_sampled_ms AS clients_sampled_ms, s.offsets_sampled_ms AS offsets_sampled_ms,
+  coalesce(l.live, 0) AS holder_lives, coalesce(f.excluded, 0) AS excluded, coalesce(f.filter_why, '') AS filter_why,
+  f.filter_from_ms AS filter_from_ms, f.filter_to_ms AS filter_to_ms, coalesce(f.judged_by, '') AS judged_by,
+  h.hung_ms AS group_hung_ms, a.handed_times_max AS handed_times_max,
+  CASE WHEN k.group_name IS NULL THEN 0 ELSE 1 END AS is_traced
+FROM read_places w
+LEFT JOIN topic_groups t ON w.cluster = t.cluster AND w.message_topic = t.topic AND w.group_name = t.group_name
+LEFT JOIN offsets_at o ON w.cluster = o.cluster AND w.group_name = o.group_name AND w.message_topic = o.topic
+  AND w.broker_name = o.broker_name AND w.queue_id = o.queue_id
+LEFT JOIN offsets_at r ON w.cluster = r.cluster AND w.group_name = r.group_name
+  AND r.topic = {retry_topic("w.group_name", "w.retry_pop", "w.message_topic")}
+  AND w.retry_broker = r.broker_name AND w.retry_queue = r.queue_id
+LEFT JOIN group_orders q ON w.cluster = q.cluster AND w.group_name = q.group_name
+LEFT JOIN group_clients c ON w.cluster = c.cluster AND w.group_name = c.group_name
+LEFT JOIN offset_samples s ON w.cluster = s.cluster AND w.broker_name = s.broker_name
+LEFT JOIN live_clients l ON w.cluster = l.cluster AND w.group_name = l.group_name
+  AND l.client = CASE WHEN w.open_client <> '' THEN w.open_client ELSE 'ip:' || {ip("w.open_host")} END
+LEFT JOIN filters f ON w.cluster = f.cluster AND w.msg_id = f.msg_id AND w.group_name = f.group_name
+  AND w.message_topic = f.topic
+LEFT JOIN hung_limits h ON w.cluster = h.cluster AND w.group_name = h.group_name
+LEFT JOIN group_limits a ON w.cluster = a.cluster AND w.group_name = a.group_name
+LEFT JOIN traced_groups k ON w.cluster = k.cluster AND w.group_name = k.group_name"""
+
 # The attempts after which groups gave up a message, with the first and the last of these groups.
 _DEAD_LETTERS = """
 SELECT cluster, msg_id, dead_times, min(group_name) AS first_group, max(group_name) AS last_group
 FROM group_copies WHERE dead_times > 0 GROUP BY cluster, msg_id, dead_times"""
-_OF_DEAD_LETTER = """coalesce(t.message_model, '') = ''
+_OF_DEAD_LETTER = """w.is_reader = 0
         AND (d.first_group <> g.group_name OR d.last_group <> g.group_name)
         AND coalesce(g.retry_times_min > g.times_min, true)"""
 """SQL: whether a group got the message from the dead-letter topic of another one, whose attempts it has."""
@@ -106,66 +191,22 @@ FROM (
     CASE WHEN consume_type = '' AND reported_count > 0 AND sure_count = 0 AND reported_cost = 0 AND passed_now = 0
       AND now_ms >= last_end_ms + {LITE_AFTER_MS} THEN 1 ELSE 0 END AS maybe_lite
   FROM (
-    SELECT g.*, m.publish_hour AS publish_hour, m.topic AS message_topic, m.send_start_ms AS send_start_ms,
-      m.acked_ms AS acked_ms, m.stored_ms AS stored_ms, m.visible_ms AS visible_ms, m.born_ms AS born_ms,
-      m.broker_name AS broker_name, m.queue_id AS queue_id, m.queue_offset AS queue_offset,
+    SELECT g.*, w.* EXCLUDE (cluster, msg_id, group_name, sampled_model), m.publish_hour AS publish_hour,
+      m.send_start_ms AS send_start_ms, m.acked_ms AS acked_ms, m.stored_ms AS stored_ms, m.born_ms AS born_ms,
       m.waits AS waits, m.due_ms AS due_ms, m.scanned AS scanned,
       CASE WHEN {UNDECIDED} THEN 1 ELSE 0 END AS undecided, m.item_count AS sent_items,
-      m.copy_count AS copy_count, greatest(m.acked, m.degraded) AS acked,
-      m.trace_off AS trace_off, m.sent_count AS sent_count,
+      m.copy_count AS copy_count, greatest(m.acked, m.degraded) AS acked, m.trace_off AS trace_off,
       m.put_back_count + g.put_back_retries AS put_back_count,
-      greatest(m.offered_count, m.sent_count) + g.put_back_retries AS offered_count,
-      CASE WHEN m.stored_ms IS NOT NULL THEN m.sent_count END AS sent_max,
+      CASE WHEN m.stored_ms IS NOT NULL THEN w.sent_count END AS sent_max,
       CASE WHEN m.stored_ms IS NOT NULL OR (m.has_send = 1 AND m.item_count = 1) THEN 1 ELSE 0 END AS is_single,
-      CASE WHEN coalesce(t.message_model, '') <> '' THEN t.message_model WHEN g.copy_times > 0 OR g.times_max > 0
+      CASE WHEN w.is_reader = 1 THEN w.sampled_model WHEN g.copy_times > 0 OR g.times_max > 0
         OR p.pop_ms IS NOT NULL THEN 'CLUSTERING' ELSE '' END AS message_model,
-      coalesce(t.consume_type, '') AS consume_type, coalesce(q.consume_order, '') AS consume_order,
       CASE WHEN {_OF_DEAD_LETTER} THEN g.times_min ELSE 0 END AS base_times,
-      CASE WHEN coalesce(t.message_model, '') <> '' THEN 1 ELSE 0 END AS is_reader,
-      o.now_ms AS now_ms, o.now_offset AS now_offset, o.then_ms AS then_ms,
-      CASE WHEN o.now_offset > m.queue_offset THEN 1 ELSE 0 END AS passed_now,
-      CASE WHEN o.then_offset > m.queue_offset AND o.now_offset > m.queue_offset THEN 1 ELSE 0 END AS passed_then,
-      r.now_ms AS retry_now_ms, r.then_ms AS retry_then_ms,
-      CASE WHEN r.now_offset > g.retry_offset THEN 1 ELSE 0 END AS retry_passed_now,
-      CASE WHEN r.then_offset > g.retry_offset AND r.now_offset > g.retry_offset THEN 1 ELSE 0 END AS retry_passed_then,
-      {_OPEN_MS} AS open_ms,
-      c.live_count AS live_count, c.clients_sampled_ms AS clients_sampled_ms, s.offsets_sampled_ms AS
-          offsets_sampled_ms,
-      coalesce(l.live, 0) AS holder_lives, coalesce(f.excluded, 0) AS excluded,
-      coalesce(f.filter_why, '') AS filter_why,
-      f.filter_from_ms AS filter_from_ms, f.filter_to_ms AS filter_to_ms,
-      coalesce(f.judged_by, '') AS judged_by, h.hung_ms AS group_hung_ms,
-      a.handed_times_max AS handed_times_max, CASE WHEN k.group_name IS NULL THEN 0 ELSE 1 END AS is_traced,
       coalesce(y.later_id, '') AS later_id, y.later_ms AS later_ms, {UNREAD_COLUMNS},
       {", ".join(f"p.{name} AS {name}" for name in POP_COLUMNS)}
-    FROM (SELECT *, {number_at("retry_place", 1)} AS retry_place_times,
-        {number_at("retry_place", 2)} AS retry_place_ms, coalesce({part("retry_place", 3)}, '') AS
-        retry_broker,
-        {number_at("retry_place", 4)} AS retry_queue, {number_at("retry_place", 5)} AS retry_offset,
-        {part("retry_place", 6)} AS retry_pop,
-        coalesce({part("last_hand_over", 2)}, '') AS last_outcome,
-        coalesce({number_at("last_open", 2)}, last_ms) AS open_start_ms, nullif({number_at("last_open", 1)}, 0) AS
-            open_seen_ms,
-        coalesce({part("last_open", 3)}, {part("last_hand_over", 4)}, '') AS open_client,
-        coalesce({part("last_open", 4)}, {part("last_hand_over", 5)}, '') AS open_host
-      FROM group_facts) g
+    FROM group_facts g
     JOIN messages m ON g.cluster = m.cluster AND g.msg_id = m.msg_id
-    LEFT JOIN topic_groups t ON m.cluster = t.cluster AND m.topic = t.topic AND g.group_name = t.group_name
-    LEFT JOIN offsets_at o ON m.cluster = o.cluster AND g.group_name = o.group_name AND m.topic = o.topic
-      AND m.broker_name = o.broker_name AND m.queue_id = o.queue_id
-    LEFT JOIN offsets_at r ON g.cluster = r.cluster AND g.group_name = r.group_name
-      AND r.topic = {retry_topic("g.group_name", "g.retry_pop", "m.topic")}
-      AND g.retry_broker = r.broker_name AND g.retry_queue = r.queue_id
-    LEFT JOIN group_orders q ON g.cluster = q.cluster AND g.group_name = q.group_name
-    LEFT JOIN group_clients c ON g.cluster = c.cluster AND g.group_name = c.group_name
-    LEFT JOIN offset_samples s ON g.cluster = s.cluster
-    LEFT JOIN live_clients l ON g.cluster = l.cluster AND g.group_name = l.group_name AND l.client = CASE
-      WHEN g.open_client <> '' THEN g.open_client
-      ELSE 'ip:' || {ip("g.open_host")} END
-    LEFT JOIN filters f ON g.cluster = f.cluster AND g.msg_id = f.msg_id AND g.group_name = f.group_name
-    LEFT JOIN hung_limits h ON g.cluster = h.cluster AND g.group_name = h.group_name
-    LEFT JOIN group_limits a ON g.cluster = a.cluster AND g.group_name = a.group_name
-    LEFT JOIN traced_groups k ON g.cluster = k.cluster AND g.group_name = k.group_name
+    JOIN place_states w ON g.cluster = w.cluster AND g.msg_id = w.msg_id AND g.group_name = w.group_name
     LEFT JOIN unread_hits u ON g.cluster = u.cluster AND g.msg_id = u.msg_id AND g.group_name = u.group_name
     LEFT JOIN pops_known p ON g.cluster = p.cluster AND g.msg_id = p.msg_id AND g.group_name = p.group_name
     LEFT JOIN dead_letters d ON g.cluster = d.cluster AND g.msg_id = d.msg_id AND g.times_min = d.dead_times
@@ -222,10 +263,13 @@ def _states(as_of_ms: int, settings: Settings) -> str:
       THEN 'UNKNOWN:RETRY_PASSED_UNTRACED'
     WHEN {COPY_IS_LAST} AND retry_passed_now = 1
       THEN 'UNKNOWN:TRACE_PENDING'
+    WHEN copy_times > coalesce(times_max, -1) AND doubted_count > 0 THEN 'UNKNOWN:ACK_NOT_KNOWN'
     WHEN copy_times > coalesce(times_max, -1) THEN 'RETRYING'
     WHEN last_outcome = 'FAILED' AND last_end_ms < {as_of_ms - settings.next_attempt_ms_max}
       THEN 'UNKNOWN:NEXT_ATTEMPT_NOT_SEEN'
     WHEN last_outcome = 'FAILED' AND passed_then = 1 AND then_ms > last_end_ms THEN 'UNKNOWN:NEXT_ATTEMPT_NOT_SEEN'
+    WHEN last_outcome = 'FAILED' AND passed_now = 1 AND passed_then = 0 AND last_end_ms <= {horizon}
+      THEN 'UNKNOWN:TRACE_PENDING'
     WHEN last_outcome = 'FAILED' AND message_model = '' THEN 'UNKNOWN:MESSAGE_MODEL_UNKNOWN'
     WHEN last_outcome = 'FAILED' AND {_UNPLACED} THEN 'UNKNOWN:POSITION_UNKNOWN'
     WHEN last_outcome = 'FAILED' THEN 'RETRYING'
@@ -237,6 +281,7 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN excluded = 1 THEN 'FILTERED'
     WHEN filter_why = 'FILTER_SAMPLED_AT' AND passed_now = 1 AND is_traced = 1 AND visible_ms <= {horizon}
       AND unread_kind IS NULL THEN 'FILTERED:FILTER_SAMPLED_AT'
+    WHEN {POPPED_UNKNOWN} AND unread_kind IS NOT NULL THEN 'UNKNOWN:POP_NOT_ACKED'
 {unread_states(horizon, retry=False)}
     WHEN visible_ms IS NULL AND waits = 1 AND (scanned = 1 OR coalesce(due_ms > {as_of_ms}, true)) THEN
       {idle.format("")}
@@ -252,6 +297,7 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     WHEN filter_why = 'FILTER_SAMPLED_AT' AND live_count > 0 THEN 'UNKNOWN:FILTER_SAMPLED_AT'
     WHEN offsets_sampled_ms IS NULL THEN 'UNKNOWN:OFFSETS_NOT_SAMPLED'
     WHEN offsets_sampled_ms < {fresh} THEN 'UNKNOWN:STATE_STALE'
+    WHEN {POPPED_UNKNOWN} THEN 'UNKNOWN:POP_NOT_ACKED'
     WHEN is_traced = 0 THEN {idle.format(":GROUP_NOT_TRACED")}
     ELSE {idle.format("")} END"""
     return _with_missing(as_of_ms, state)
@@ -291,15 +337,25 @@ FROM widest_losses l JOIN (SELECT DISTINCT cluster, group_name FROM topic_groups
 WHERE l.client_id = '' AND l.host <> '{OF_MESSAGES}'
 UNION ALL
 SELECT v.cluster, v.group_name, v.client_id, v.from_ms, v.to_ms, NULL, '{CLIENT_VANISHED}', v.host
-FROM vanished_clients v JOIN traced_groups g ON v.cluster = g.cluster AND v.group_name = g.group_name"""
+FROM vanished_clients v JOIN traced_groups g ON v.cluster = g.cluster AND v.group_name = g.group_name
+UNION ALL
+SELECT cluster, group_name, '', min(from_ms), max(to_ms), NULL, '{CLIENT_NOT_TRACED}', ''
+FROM (SELECT *, count(*) FILTER (is_first) OVER (PARTITION BY cluster, group_name ORDER BY from_ms, client_id) AS island
+  FROM (SELECT m.*, coalesce(from_ms > max(to_ms) OVER (PARTITION BY m.cluster, m.group_name ORDER BY from_ms, client_id
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true) AS is_first
+    FROM group_members m SEMI JOIN traced_groups g ON m.cluster = g.cluster AND m.group_name = g.group_name
+    ANTI JOIN handed_clients h ON m.cluster = h.cluster AND m.group_name = h.group_name
+      AND h.client_id IN (m.client_id, 'ip:' || m.host)) AS silent) AS islands
+GROUP BY cluster, group_name, island"""
 
 
 def _loss_hits(as_of_ms: int, settings: Settings) -> str:
     """The latest loss that may explain the missing records of a group; otherwise the first client that vanished.
 
     Every open state claims that a record does not exist. It may be lost, or among records that will be read later. A
-    message that was removed or passed may have been handed over at any time before. `loss` begins with 1 if it is
-    known that something is lost. It is the first client, because those that vanish later change no verdict then.
+    message that was removed or passed may have been handed over at any time before. A client without any record may
+    not trace at all. `loss` begins with 1 if it is known that something is lost. Of clients that vanished it is the
+    first one, because those that vanish later change no verdict then.
 
     A hand-over whose record arrived can be the second one of its copy, if the copy waited for it and a client vanished
     meanwhile. Then `loss` begins with 2: it says nothing against the state.
@@ -316,6 +372,7 @@ def _loss_hits(as_of_ms: int, settings: Settings) -> str:
     return f"""
 WITH {_claims(as_of_ms, settings)}
 vanished AS (SELECT * FROM group_losses WHERE reason = '{CLIENT_VANISHED}'),
+silent AS (SELECT * FROM group_losses WHERE reason = '{CLIENT_NOT_TRACED}'),
 firsts AS (
   SELECT *, min(vanish) OVER (PARTITION BY cluster, group_name ORDER BY handed_from_ms DESC) AS first FROM (
     SELECT c.cluster, c.msg_id, c.group_name, c.handed_from_ms, c.handed_to_ms, NULL AS vanish FROM claims c
@@ -327,12 +384,16 @@ firsts AS (
 {_second_hand_overs(settings)}
 SELECT cluster, msg_id, group_name, coalesce(max(hit) FILTER (hit LIKE '1%'), min(hit)) AS loss FROM (
   {found}, {hit("1", "l")} AS hit FROM claims c JOIN group_losses l ON {same}
-    AND l.to_ms >= c.begin_ms AND l.from_ms <= c.end_ms AND l.reason <> '{CLIENT_VANISHED}'
+    AND l.to_ms >= c.begin_ms AND l.from_ms <= c.end_ms AND l.reason NOT IN ('{CLIENT_VANISHED}', '{CLIENT_NOT_TRACED}')
     AND (l.client_id = '' OR c.runs = 0 OR c.open_client = '' OR l.client_id = c.open_client)
   UNION ALL
   {found}, {hit("0", "l")} FROM claims c JOIN vanished l ON {same} AND l.to_ms >= c.begin_ms
     AND CASE WHEN c.open_client <> '' THEN c.open_client = l.client_id ELSE c.open_ip = l.host END
   WHERE c.runs = 1
+  UNION ALL
+  {found}, {hit("0", "l")} FROM claims c JOIN silent l ON {same} AND l.to_ms >= c.handed_from_ms
+    AND l.from_ms <= c.handed_to_ms
+  WHERE c.runs = 0 AND c.handed_from_ms <= c.handed_to_ms
   UNION ALL
   {found}, {hit("0", "c.first", CLIENT_VANISHED)} FROM firsts c WHERE c.first.from_ms <= c.handed_to_ms
   UNION ALL
@@ -404,7 +465,7 @@ def _verdicts(as_of_ms: int, settings: Settings) -> str:
     t3 = f"CASE WHEN is_split = 1 THEN coalesce(split_first_ms, {success['start']}, first_ms) ELSE first_ms END"
     return f"""
 SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of_ms} AS as_of_ms,
-  final_state AS state, final_state{_added_codes(settings)} AS codes, substr(''{_reasons()}, 2) AS reasons,
+  final_state AS state, final_state{_added_codes(settings)} AS codes, substr(''{_reasons(settings)}, 2) AS reasons,
   CASE WHEN final_state IN {OPEN_STATES} THEN 1 ELSE 0 END AS is_open,
   message_model, delivery_count, success_count, failure_count, CASE WHEN times_max >= 0 THEN times_max END AS
       retry_times,
@@ -421,7 +482,7 @@ SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of
   CASE WHEN {_DONE} THEN cost_ms END AS handler_cost_ms,
   CASE WHEN final_state = 'UNKNOWN' OR final_why IN ({quoted(_UNPROVEN)}) OR {_UNTRACED}
       OR {_FILTER_IN_DOUBT} OR rounds_missing > 0 OR loss IS NOT NULL OR beginless_count > 0 OR ends_missing > 0
-      OR copies_missing > 0 OR {_DUPLICATE_IN_DOUBT}
+      OR copies_missing > 0 OR {_DUPLICATE_IN_DOUBT} OR {_order_in_doubt(settings)}
     THEN 1 ELSE 0 END AS lacks
 FROM (
   SELECT e.*, h.loss AS loss, {number_at("h.loss", 2)} AS loss_from_ms, {number_at("h.loss", 3)} AS loss_to_ms,
@@ -445,8 +506,21 @@ _ACKED_MS = "CASE WHEN final_why = 'POP_ACKED' THEN pop_acked_ms END"
 _UNTRACED = "final_state IN ('EXPIRED', 'LOST') AND is_traced = 0"
 _FILTER_IN_DOUBT = "final_state IN ('WAITING', 'NO_CONSUMER') AND filter_why <> ''"
 _CAN_DUPLICATE = "message_model = 'CLUSTERING' AND is_single = 1"
-_AGAIN = f"put_back_count + suspended_count + {_ASKED}"
+_PUT_AGAIN = "put_back_count + suspended_count"
+_AGAIN = f"{_PUT_AGAIN} + {_asked()}"
 _DUPLICATE_IN_DOUBT = f"{_CAN_DUPLICATE} AND sent_max IS NULL AND round_hands_max > sent_count + {_AGAIN}"
+
+
+def _handed_again(settings: Settings) -> str:
+    """SQL of group_states: whether the message was handed out again although no failed attempt asked for it."""
+    return f"{_CAN_DUPLICATE} AND round_hands_max > sent_max + {_PUT_AGAIN} + {_asked(_order_known(settings))}"
+
+
+def _order_in_doubt(settings: Settings) -> str:
+    """SQL of group_states: whether it was, by the clocks of several clients alone."""
+    return f"{_CAN_DUPLICATE} AND round_hands_max > sent_max + {_AGAIN} AND NOT ({_handed_again(settings)})"
+
+
 _RETRIED = """(coalesce(success_times, pop_times) > base_times AND (is_reader = 1 OR copy_times IS NOT NULL
     OR pop_times > 0 OR success_times > times_min))"""
 """SQL of group_states: whether an earlier attempt of the group failed. A group of which it is not known what it reads
@@ -463,7 +537,7 @@ _PARAMETERS: dict[str, dict[str, str]] = {
     "FILTER_SAMPLED_AT": {"sampled_ms": "coalesce(filter_to_ms, filter_from_ms)"},
     "FILTER_CHANGED": {"from_ms": "filter_from_ms", "to_ms": "filter_to_ms"},
     "HANDLER_GONE": {"handed_ms": "open_ms", "sampled_ms": "clients_sampled_ms"},
-    "STATE_STALE": {"sampled_ms": "coalesce(clients_sampled_ms, offsets_sampled_ms)"},
+    "STATE_STALE": {"sampled_ms": "least(clients_sampled_ms, offsets_sampled_ms)"},
     "REMOVED_UNREAD": _UNREAD,
     "TOPIC_DELETED": _UNREAD,
     "OFFSET_MOVED": _UNREAD,
@@ -489,17 +563,14 @@ def _added_codes(settings: Settings) -> str:
             ("CONSUMED_SLOW", f"{_DONE} AND cost_ms >= {settings.consume_slow_ms}"),
             ("CONSUMED_AFTER_RETRY", f"{_DONE} AND {_RETRIED}"),
             ("RESENT", "put_back_count > 0"),
-            (
-                "DUPLICATE_DELIVERY",
-                f"{_CAN_DUPLICATE} AND round_hands_max > sent_max + {_AGAIN}",
-            ),
+            ("DUPLICATE_DELIVERY", _handed_again(settings)),
             ("DUPLICATE_PROCESSING", f"{_CAN_DUPLICATE} AND success_count > 1 + put_back_count"),
             ("OUT_OF_ORDER", _OVERTAKEN),
         )
     )
 
 
-def _reasons() -> str:
+def _reasons(settings: Settings) -> str:
     """SQL: the reasons with their parameters, each preceded by a semicolon."""
     whys = " ".join(
         f"WHEN '{why}' THEN {named(quoted_text(why), **parameters)}" for why, parameters in _PARAMETERS.items()
@@ -515,6 +586,7 @@ def _reasons() -> str:
             ("rounds_missing > 0", named("'ATTEMPTS_NOT_TRACED'", expected="rounds", found="round_count")),
             ("copies_missing > 0", named("'COPIES_NOT_TRACED'", stored="offered_count", found="first_hands")),
             (_DUPLICATE_IN_DOUBT, "'TOPIC_NOT_SCANNED'"),
+            (_order_in_doubt(settings), "'CLOCKS_NOT_COMPARED'"),
             ("beginless_count > 0", named("'BEGIN_NOT_TRACED'", count="beginless_count")),
             ("ends_missing > 0 AND final_why <> 'END_NOT_TRACED'", named("'END_NOT_TRACED'", count="ends_missing")),
             (

@@ -3,6 +3,7 @@
 `stored_sql` uses it for the kind and group of copies, the judgement for topics and groups.
 
 NORMAL      in its own topic
+NORMAL_LMQ  the same, also put into light queues (INNER_MULTI_DISPATCH), which other groups read
 BATCH       the same, of a batch: its own id differs from the id that consumers see
 DELAYED     the same, after a delay level or a timer
 RESENT      the same, sent again by an operator: it names the original message
@@ -44,7 +45,7 @@ from mqtrail.wire import (
 _COMMITTED = int(MessageSysFlag.TRANSACTION_COMMIT)
 _TRANSACTION_MASK = int(MessageSysFlag.TRANSACTION_COMMIT | MessageSysFlag.TRANSACTION_ROLLBACK)
 
-VISIBLE_KINDS = ("NORMAL", "BATCH", "DELAYED", "RESENT", "COMMIT")
+VISIBLE_KINDS = ("NORMAL", "NORMAL_LMQ", "BATCH", "DELAYED", "RESENT", "COMMIT")
 """Kinds of copies that are delivered to the groups of their topic."""
 HALF_KINDS = ("HALF", "HALF_READ")
 """Kinds of half messages. The greater one holds if several records tell of one copy."""
@@ -69,8 +70,8 @@ def starts_with(text: str, prefix: str) -> str:
     return f"substr({text}, 1, {len(prefix)}) = '{prefix}'"
 
 
-def stored_kind(topic: str = "topic") -> str:
-    """SQL: the kind of a copy, from the columns of message_meta."""
+def stored_kind(topic: str = "topic", normal: str = "'NORMAL'") -> str:
+    """SQL: the kind of a copy, from the columns of message_meta. normal: SQL of that of a copy without any mark."""
     waits = f"{topic} IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}')"
     return f"""CASE
     WHEN {starts_with(topic, DLQ_PREFIX)} THEN 'DLQ'
@@ -89,7 +90,7 @@ def stored_kind(topic: str = "topic") -> str:
     WHEN own_unique_key <> last_unique_key THEN 'BATCH'
     WHEN (sys_flag & {_TRANSACTION_MASK}) = {_COMMITTED} THEN 'COMMIT'
     WHEN delay_level IS NOT NULL OR delay_ms IS NOT NULL OR due_ms IS NOT NULL THEN 'DELAYED'
-    ELSE 'NORMAL' END"""
+    ELSE {normal} END"""
 
 
 def retry_group(topic: str) -> str:

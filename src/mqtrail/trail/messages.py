@@ -8,6 +8,7 @@ from __future__ import annotations
 from .ends import END_COLUMNS, HIDDEN, RECALL_STATE, TX_CODES, TX_SINCE_MS, ends_stage, tx_state
 from .kinds import HALF_KINDS, NOTE_KINDS, VISIBLE_KINDS, business_topic, quoted
 from .packing import number_at, packed, padded, part
+from .repeats import VISIBLE_COPY
 from .settings import Settings
 from .stages import Stage
 
@@ -27,8 +28,8 @@ def _offered(settings: Settings) -> dict[str, str]:
     }
 
 
-AWAITS_SAMPLE = "offered_to_ms IS NOT NULL AND (whole_ms IS NULL OR offered_to_ms > whole_ms)"
-"""SQL over messages: whether no sample of all groups was taken since it was offered to them."""
+AWAITS_SAMPLE = "copies_to_ms IS NOT NULL AND (whole_ms IS NULL OR copies_to_ms > whole_ms)"
+"""SQL over messages: whether no sample of all groups was taken since its last copy was offered to them."""
 
 
 def has_code(codes: str, code: str) -> str:
@@ -78,15 +79,17 @@ def message_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
     return [
         Stage("earlier_sends", "SELECT * FROM sent_before", ("sent_before",)),
         Stage("messages", _messages(as_of_ms, settings), reads),
-        Stage("unsampled", _UNSAMPLED, ("messages", "sample_gaps")),
+        Stage("unsampled", _UNSAMPLED, ("messages", "repeated_rows", "sample_gaps")),
     ]
 
 
-# Messages that became visible while the groups of their broker were not sampled, with that time.
-_UNSAMPLED = """
+# Messages that became visible, in any of their copies, while the groups of its broker were not sampled, with that time.
+_UNSAMPLED = f"""
 SELECT m.cluster AS cluster, m.msg_id AS msg_id, min(g.from_ms) AS gap_from_ms, max(g.to_ms) AS gap_to_ms
-FROM messages m JOIN sample_gaps g ON m.cluster = g.cluster AND m.broker_name = g.broker_name
-  AND m.offered_to_ms > g.from_ms AND m.offered_from_ms < g.to_ms
+FROM (SELECT cluster, msg_id, broker_name, offered_from_ms AS from_ms, last_offer_ms AS to_ms FROM messages
+  UNION ALL SELECT cluster, msg_id, broker_name, start_ms, start_ms FROM repeated_rows WHERE {VISIBLE_COPY}) m
+JOIN sample_gaps g ON m.cluster = g.cluster AND m.broker_name = g.broker_name
+  AND m.to_ms > g.from_ms AND m.from_ms < g.to_ms
 GROUP BY m.cluster, m.msg_id"""
 
 
@@ -174,6 +177,7 @@ _FACTS: tuple[tuple[str, str, str, str, str], ...] = (
     ("place", "min", "NULL", _when(_IS_VISIBLE, _PLACE), "NULL"),
     ("copy_count", "count", "NULL", _when(f"{_IS_VISIBLE} AND stored_kind <> 'RESENT'", "1"), "NULL"),
     ("resent_count", "count", "NULL", _when("group_name = '' AND stored_kind = 'RESENT'", "1"), "NULL"),
+    ("light_queues", "max", "NULL", _when("stored_kind = 'NORMAL_LMQ'", "1"), "NULL"),
     ("trace_off", "max", "NULL", _when("trace_on = 'false'", "1"), "NULL"),
     ("properties", "max", "NULL", _when(_IS_VISIBLE, "properties"), "NULL"),
     ("properties_least", "min", "NULL", _when(_IS_VISIBLE, "properties"), "NULL"),
@@ -203,10 +207,32 @@ SELECT cluster, msg_id, max(publish_hour) AS publish_hour, {folded} FROM (
 GROUP BY cluster, msg_id"""
 
 
+# The facts of messages of applications, with the place of the first visible copy and what other relations know of them.
+_PLACED = f"""SELECT m.*, {number_at("place", 1)} AS visible_ms, coalesce({part("place", 2)}, '') AS broker_name,
+    {number_at("place", 3)} AS queue_id, {number_at("place", 4)} AS queue_offset,
+    coalesce({part("place", 5)}, '') AS place_id,
+    CASE WHEN s.topic IS NULL THEN 0 ELSE 1 END AS scanned, s.scanned_ms AS scanned_ms,
+    o.read_to_ms AS read_to_ms, {", ".join(f"e.{name} AS {name}" for name in END_COLUMNS)},
+    CASE WHEN h.born_host IS NULL THEN 0 ELSE 1 END AS host_traced,
+    coalesce(n.sent_count, 1) AS sent_count, coalesce(n.put_back_count, 0) AS put_back_count,
+    coalesce(n.offered_count, 1) AS offered_count, n.topic_to_ms AS topic_last_ms, n.copies_to_ms AS copies_last_ms,
+    CASE WHEN n.has_brokers = 1 THEN '' ELSE coalesce({part("place", 2)}, '') END AS sampled_broker,
+    coalesce(n.stored_in, '') AS stored_in, coalesce(b.earlier_id, '') AS earlier_id, b.earlier_ms AS earlier_ms
+  FROM (SELECT * REPLACE (coalesce(nullif({part("place", 6)}, ''), topic) AS topic) FROM message_facts) m
+  LEFT JOIN repeated_sends n ON m.cluster = n.cluster AND m.msg_id = n.msg_id
+  LEFT JOIN earlier_sends b ON m.cluster = b.cluster AND m.msg_id = b.msg_id
+  LEFT JOIN scanned_topics s ON m.cluster = s.cluster AND m.topic = s.topic
+  LEFT JOIN end_scans o ON m.cluster = o.cluster AND m.topic = o.topic
+  LEFT JOIN ends e ON m.cluster = e.cluster AND m.msg_id = e.msg_id
+  LEFT JOIN traced_hosts h ON m.cluster = h.cluster AND m.born_host = h.born_host
+  WHERE m.topic = '' OR {business_topic("m.topic")}"""
+
+
 def _messages(as_of_ms: int, settings: Settings) -> str:
     """Add the position of the visible copy, the due time and the codes; keep only topics of applications or unknown.
 
-    whole_ms: the last sample of all groups that its broker knows, or of all brokers if no visible copy was read.
+    whole_ms: the last sample of all groups that its broker knows, or of all brokers if no visible copy was read, or
+    copies on several brokers. offered_to_ms: of its copies in its own topic; copies_to_ms: of all.
     """
     horizon = as_of_ms - settings.trace_delay_ms
     due = "coalesce(wait_due_ms, copy_due_ms, coalesce(stored_ms, acked_ms, born_ms) + delay_ms)"
@@ -238,35 +264,21 @@ SELECT *, CASE WHEN has_send = 1 THEN '' WHEN coalesce(stored_ms, handed_ms) > {
     ELSE 'PRODUCER_NOT_TRACED' END AS send_lack,
   {send_codes} AS send_codes, {message_codes} AS message_codes
 FROM (SELECT *, CASE WHEN NOT {HIDDEN} THEN first_offer_ms END AS offered_from_ms,
-    CASE WHEN NOT {HIDDEN} THEN last_offer_ms END AS offered_to_ms FROM (
+    CASE WHEN NOT {HIDDEN} THEN greatest(last_offer_ms, topic_last_ms) END AS offered_to_ms,
+    CASE WHEN NOT {HIDDEN} THEN greatest(last_offer_ms, copies_last_ms) END AS copies_to_ms FROM (
   SELECT *, {", ".join(f"{sql} AS {name}" for name, sql in _offered(settings).items())},
     {tx_state(as_of_ms, settings)} AS tx_state, {RECALL_STATE} AS recall_state FROM (
   SELECT {_MESSAGE_COLUMNS}, {due} AS due_ms, w.whole_ms AS whole_ms, read_to_ms,
     {TX_SINCE_MS} AS tx_since_ms, {", ".join(END_COLUMNS)} FROM (
-  SELECT m.*, {number_at("place", 1)} AS visible_ms, coalesce({part("place", 2)}, '') AS broker_name,
-    {number_at("place", 3)} AS queue_id, {number_at("place", 4)} AS queue_offset,
-    coalesce({part("place", 5)}, '') AS place_id,
-    CASE WHEN s.topic IS NULL THEN 0 ELSE 1 END AS scanned, s.scanned_ms AS scanned_ms,
-    o.read_to_ms AS read_to_ms, {", ".join(f"e.{name} AS {name}" for name in END_COLUMNS)},
-    CASE WHEN h.born_host IS NULL THEN 0 ELSE 1 END AS host_traced,
-    coalesce(n.sent_count, 1) AS sent_count, coalesce(n.put_back_count, 0) AS put_back_count,
-    coalesce(n.offered_count, 1) AS offered_count, coalesce(b.earlier_id, '') AS earlier_id, b.earlier_ms AS earlier_ms
-  FROM (SELECT * REPLACE (coalesce(nullif({part("place", 6)}, ''), topic) AS topic) FROM message_facts) m
-  LEFT JOIN repeated_sends n ON m.cluster = n.cluster AND m.msg_id = n.msg_id
-  LEFT JOIN earlier_sends b ON m.cluster = b.cluster AND m.msg_id = b.msg_id
-  LEFT JOIN scanned_topics s ON m.cluster = s.cluster AND m.topic = s.topic
-  LEFT JOIN end_scans o ON m.cluster = o.cluster AND m.topic = o.topic
-  LEFT JOIN ends e ON m.cluster = e.cluster AND m.msg_id = e.msg_id
-  LEFT JOIN traced_hosts h ON m.cluster = h.cluster AND m.born_host = h.born_host
-  WHERE m.topic = '' OR {business_topic("m.topic")}) AS placed
+  {_PLACED}) AS placed
   LEFT JOIN (SELECT cluster AS in_cluster, broker_name AS of_broker, whole_ms FROM whole_samples) w
-    ON cluster = w.in_cluster AND broker_name = w.of_broker) AS dated) AS ended) AS offered"""
+    ON cluster = w.in_cluster AND sampled_broker = w.of_broker) AS dated) AS ended) AS offered"""
 
 
 _PARTS = ("place", "pub_acked", "try_acked")
 """Facts of which other columns are made."""
 _FLAGS = ("degraded", "uncertain", "send_failed", "tries_missing", "has_pub", "send_closed", "waits", "half",
-          "trace_off", "ungrouped", "tags_known", "try_count", "uncertain_tries", "answered_tries",
+          "trace_off", "light_queues", "ungrouped", "tags_known", "try_count", "uncertain_tries", "answered_tries",
           "other_tries")  # fmt: skip
 _MESSAGE_COLUMNS = ", ".join(
     [
@@ -280,7 +292,8 @@ _MESSAGE_COLUMNS = ", ".join(
         "place_id",
         "scanned",
     ]
-    + ["scanned_ms", "host_traced", "sent_count", "put_back_count", "offered_count", "earlier_id", "earlier_ms"]
+    + ["scanned_ms", "host_traced", "sent_count", "put_back_count", "offered_count", "topic_last_ms"]
+    + ["copies_last_ms", "sampled_broker", "stored_in", "earlier_id", "earlier_ms"]
     + [f"coalesce({n}, 0) AS {n}" if n in _FLAGS else n for n, *_ in _FACTS if n not in _PARTS]
     + ["coalesce(pub_acked, try_acked, 0) AS acked"]
     + ["CASE WHEN has_pub = 1 OR send_closed = 1 OR unfinished_ms IS NOT NULL THEN 1 ELSE 0 END AS has_send"]

@@ -140,6 +140,10 @@ _TRACED = "(delivery_count > 0 AND times_max = pop_times)"
 _ACCEPTED = "(excluded = 0 AND filter_why = '')"
 
 
+POPPED_UNKNOWN = "(pop_ms IS NOT NULL AND offered_count = 1 AND delivery_count = 0)"
+"""SQL of group_evidence: whether the group popped the message, and no hand-over shows to whom."""
+
+
 def pop_is_open(as_of_ms: int) -> str:
     """SQL of group_evidence: whether the time of the last pop is not up, and it is not acknowledged."""
     return f"({_IS_LAST} AND pop_acked_ms IS NULL AND pop_until_ms > {as_of_ms})"

@@ -22,5 +22,7 @@ class Stage:
     """The rows are aggregates of messages that readers aggregate again, so each share can compute its own rows."""
     partition_by: tuple[str, ...] = ()
     """Columns by which its rows are redistributed: rows with equal values are in the same share of a reader."""
+    is_table: bool = False
+    """Make a table of it also for a single reader, whose many joins would need much memory at once with its own."""
     answer: Callable[[str, str], int] | None = None
     """A function of the last two columns, both texts. The engine puts a column `answer` in the place of the last."""

@@ -8,6 +8,7 @@ from mqtrail.wire import (
     HALF_TOPIC,
     INTEGER_PATTERN,
     PROPERTY_DELAY,
+    PROPERTY_INNER_MULTI_DISPATCH,
     PROPERTY_KEYS,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_REAL_TOPIC,
@@ -55,15 +56,16 @@ def message_meta_sql(
     columns = _columns(cluster, delay_levels_ms, read_ms)
     kept = f"CASE WHEN topic IN ({quoted(sorted(sql_topics))}) THEN {_EVERY} ELSE '' END"
     columns["properties"] = kept if sql_topics else "''"
+    columns["light_queues"] = _text(PROPERTY_INNER_MULTI_DISPATCH)
     plain = ", ".join(f"{text} AS {name}" for name, text in columns.items() if name != "stored_kind")
-    kind = stored_kind()
+    kind = stored_kind(normal="CASE WHEN light_queues <> '' THEN 'NORMAL_LMQ' ELSE 'NORMAL' END")
     if topics:
         kind = f"CASE WHEN topic = '{HALF_TOPIC}' AND real_topic IN ({quoted(topics)}) THEN 'HALF_READ' ELSE {kind} END"
     return f"SELECT {MESSAGE_META.typed({'stored_kind': kind})} FROM (SELECT {plain} FROM {stored}) AS read"
 
 
 def _columns(cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> dict[str, str]:
-    """SQL of every column but stored_kind, which is computed from them."""
+    """SQL of every column but stored_kind, which is computed from them and from light_queues."""
     level = _number(PROPERTY_DELAY)
     levels = f"[{', '.join(map(str, delay_levels_ms))}]::bigint[]"
     # A level above the highest means the highest. Without a valid level there is no delay.

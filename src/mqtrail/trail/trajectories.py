@@ -130,6 +130,7 @@ def _lacks(as_of_ms: int, horizon: int, pending: str, unread: str) -> tuple[tupl
             named("'GROUPS_NOT_KNOWN'", from_ms="gap_from_ms", to_ms="gap_to_ms"),
         ),
         (f"gap_from_ms IS NULL AND {AWAITS_SAMPLE}", named("'GROUPS_NOT_KNOWN'", sampled_ms="whole_ms")),
+        ("light_queues = 1", "'GROUPS_NOT_KNOWN(queues=LMQ)'"),
         (
             "broadcast_group IS NOT NULL",
             named(
@@ -148,6 +149,7 @@ _NOTES = (
     ("copy_loss IS NOT NULL", _COPY_LOSS),
     ("loss IS NOT NULL", named(LOSS_NAME, from_ms="loss_from_ms", to_ms=LOSS_TO_MS,
                                 count="nullif(loss_count, 0)")),
+    ("stored_in <> ''", "substr(stored_in, 2)"),
     (f"{_UNCERTAIN} AND stored_ms IS NOT NULL", named("'FOUND'", stored_ms="stored_ms")),
     ("earlier_id <> ''", named(f"'{SENT_BEFORE_REASON}'", msg_id="earlier_id", stored_ms="earlier_ms")),
 )  # fmt: skip

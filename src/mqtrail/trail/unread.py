@@ -36,7 +36,7 @@ def unread_hits_stage() -> Stage:
     unread_any 1: it is a range of any group without an offset. A range of a time before the copy was stored is not of
     this copy: the queue was recreated.
     """
-    return Stage("unread_hits", _HITS, ("unread_at", "messages", "group_facts"))
+    return Stage("unread_hits", _HITS, ("unread_at", "messages", "group_facts", "group_places"))
 
 
 _NAMES = ("unread", "retry_unread")
@@ -53,6 +53,14 @@ FROM (SELECT cluster, msg_id, group_name, {", ".join(f"min(hit) FILTER (name = '
   FROM messages m JOIN unread_at u ON m.cluster = u.cluster AND m.topic = u.topic AND m.broker_name = u.broker_name
     AND m.queue_id = u.queue_id AND {_IN_RANGE.format("m.queue_offset")} AND m.visible_ms <= u.sampled_ms
   JOIN group_facts g ON m.cluster = g.cluster AND m.msg_id = g.msg_id AND u.group_name IN (g.group_name, '')
+  ANTI JOIN (SELECT * FROM group_places WHERE is_other = 1) p
+    ON g.cluster = p.cluster AND g.msg_id = p.msg_id AND g.group_name = p.group_name
+  UNION ALL
+  SELECT p.cluster, p.msg_id, p.group_name, 'unread', {_HIT}
+  FROM group_places p JOIN unread_at u ON p.cluster = u.cluster AND p.topic = u.topic AND p.broker_name = u.broker_name
+    AND p.queue_id = u.queue_id AND {_IN_RANGE.format("p.queue_offset")} AND p.visible_ms <= u.sampled_ms
+    AND u.group_name IN (p.group_name, '')
+  WHERE p.is_other = 1
   UNION ALL
   SELECT g.cluster, g.msg_id, g.group_name, 'retry_unread', {_HIT}
   FROM group_facts g JOIN messages m ON g.cluster = m.cluster AND g.msg_id = m.msg_id

@@ -27,6 +27,7 @@ _OPEN = (
     "WAITING:GROUP_NOT_TRACED", "NO_CONSUMER:GROUP_NOT_TRACED",
     "UNKNOWN:CLIENTS_NOT_SAMPLED", "UNKNOWN:STATE_STALE", "UNKNOWN:TRACE_PENDING", "UNKNOWN:OFFSETS_NOT_SAMPLED",
     "UNKNOWN:FILTER_SAMPLED_AT", "UNKNOWN:REMOVED_UNREAD", "UNKNOWN:HANDLER_GONE", "UNKNOWN:TRUNCATED",
+    "UNKNOWN:POP_NOT_ACKED", "UNKNOWN:ACK_NOT_KNOWN",
 )  # fmt: skip
 """States that depend on offsets and clients. Others change by new records or by changes that `due` finds in results."""
 
@@ -115,6 +116,7 @@ def _of_groups(is_open: str, as_of_ms: int, settings: Settings) -> dict[str, str
         f"open_ms + greatest({settings.hung_ms}, coalesce(group_hung_ms, 0))",
         f"CASE WHEN {_POPPED} THEN {as_of_ms + 1} END",
         f"pop_acked_ms + {REVIVED_AFTER * settings.trace_delay_ms}",
+        f"CASE WHEN last_outcome = 'FAILED' THEN last_end_ms + {settings.trace_delay_ms} END",
         f"CASE WHEN last_outcome = 'FAILED' THEN last_end_ms + {settings.next_attempt_ms_max + 1} END",
     )
     return {
@@ -143,7 +145,8 @@ def _of_message(as_of_ms: int, settings: Settings) -> dict[str, str]:
         "retry_queue": "NULL",
         "retry_offset": "NULL",
         "holder": "''",
-        "sample_ms": f"CASE WHEN {AWAITS_SAMPLE} THEN offered_to_ms END",
+        "broker_name": "sampled_broker",
+        "sample_ms": f"CASE WHEN {AWAITS_SAMPLE} THEN copies_to_ms END",
         "look_ms": _next(
             as_of_ms,
             f"CASE WHEN {has_code('message_codes', 'SCHEDULED')} THEN due_ms END",

@@ -6,6 +6,9 @@ Other rooms import from here. Each module lists its public names in `__all__`; a
 
 # ruff: noqa: F403, I001
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 # Used by every room: values, request and response codes, errors.
 from .codes import *
 from .effects import *
@@ -40,7 +43,6 @@ from .configs import *
 from .consume_bodies import *
 from .heartbeat import *
 from .json_body import *
-from .ledger_requests import *
 from .operator_bodies import *
 from .pop_bodies import *
 from .registration import *
@@ -48,8 +50,6 @@ from .route import *
 
 # A message as it is stored: record, properties, batch, compressed body, and handles in properties.
 from .batch import *
-from .compression import *
-from .ledger_entry import *
 from .op_records import *
 from .pop_info import *
 from .pop_reply import *
@@ -57,10 +57,6 @@ from .properties import *
 from .recall import *
 from .resending import *
 from .record import *
-from .record_messages import *
-
-# Filters over message properties.
-from .sql92 import *
 
 # Trace records.
 from .trace_layouts import *
@@ -75,3 +71,21 @@ from .part_files import *
 from .addresses import *
 from .java_properties import *
 from .settings import *
+
+if TYPE_CHECKING:
+    from .compression import *  # bodies as clients read and write them
+    from .ledger_entry import *  # DLedger: entries of its log, and requests between members
+    from .ledger_requests import *
+    from .record_messages import *  # stored records as the messages of clients
+    from .sql92 import *  # filters over message properties
+
+_LATE: Final = (".sql92", ".ledger_entry", ".ledger_requests", ".compression", ".record_messages")
+"""Imported at the first use of one of their names: a broker alone needs none of them, and saves their memory."""
+
+
+def __getattr__(name: str) -> Any:
+    for module in _LATE:
+        found = import_module(module, __name__)
+        if name in found.__all__:
+            return getattr(found, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,6 +10,8 @@ from .header import Header
 
 __all__ = [
     "AclAccountHeader",
+    "AclAccountInfo",
+    "AclAccounts",
     "AclAddressesHeader",
     "AclFilterHeader",
     "AclInfo",
@@ -81,6 +83,25 @@ class AclFilterHeader(Header):
 
     subject_filter: str | None = None
     resource_filter: str | None = None
+
+
+class AclAccountInfo(Body, frozen=True):
+    """An account of ACL files, without its secret key. Permissions are texts name=PUB|SUB."""
+
+    access_key: str = ""
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: tuple[str, ...] = ()
+    group_perms: tuple[str, ...] = ()
+
+
+class AclAccounts(Body, frozen=True):
+    """Reply to 54. global_white_addrs: addresses that need no account."""
+
+    global_white_addrs: tuple[str, ...] = ()
+    plain_access_configs: tuple[AclAccountInfo, ...] = ()
 
 
 class UserInfo(RequestBody, frozen=True):

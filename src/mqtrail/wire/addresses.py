@@ -1,4 +1,5 @@
-"""Address rules: the patterns of ACL files, the addresses and CIDR blocks of 5.x policies, and loopback addresses.
+"""Address rules: the patterns of ACL files, the addresses and CIDR blocks of 5.x policies, loopback addresses, and the
+members of a group.
 
     (blank)                   none
     *  *.*.*.*  *:*:*:*:*:*:*:*   all
@@ -22,6 +23,7 @@ __all__ = [
     "address_matcher",
     "block_matcher",
     "is_loopback",
+    "parse_peers",
 ]
 
 AddressMatcher = Callable[[str], bool]
@@ -170,3 +172,17 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (mapped or address).is_loopback
+
+
+def parse_peers(text: str) -> dict[str, str]:
+    """Return id -> host:port of `n0-host:port;n1-host:port`, the members of a group. InvalidParameter."""
+    peers: dict[str, str] = {}
+    for part in filter(None, (one.strip() for one in text.split(";"))):
+        name, dash, address = part.partition("-")
+        host, colon, port = address.rpartition(":")
+        if not (name and dash and host and colon and port.isdigit() and name not in peers):
+            raise InvalidParameter(
+                f"found {part[:60]!r} in the list of peers, expected <id>-<host>:<port>, each id once, joined by ';'"
+            )
+        peers[name] = address
+    return peers

@@ -19,9 +19,9 @@ import zstandard
 
 from .codes import MessageSysFlag
 from .errors import CompressionError
+from .values import BODY_SIZE_MAX
 
 __all__ = [
-    "BODY_SIZE_MAX",
     "EXPANDED_SIZE_MAX",
     "CompressionType",
     "compress",
@@ -29,7 +29,6 @@ __all__ = [
 ]
 
 COMPRESS_LEVEL: Final = 5
-BODY_SIZE_MAX: Final = 32 * 1024 * 1024  # bytes of one decompressed body; a broker's maxMessageSize is 4 MiB
 EXPANDED_SIZE_MAX: Final = 128 * 1024 * 1024  # bytes of the decompressed bodies of one reply: 32 of 4 MiB
 _LZ4_PIECE_SIZE = 256 * 1024  # bytes requested at first: the library allocates as many as requested
 _LZ4_RATIO_USUAL = 16  # maximum of usual bodies; the format allows 255

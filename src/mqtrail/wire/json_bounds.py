@@ -8,7 +8,7 @@ NODES_MAX: Final = 1_000_000
 """Values and names of one text that a peer sent: a registration of 50 000 topics has half as many."""
 DIALECT_NODES_MAX: Final = 50_000
 """Values and names of a text that only the lenient reader takes, about 2 µs each. Requests in the dialect are small;
-a reply with a table by queues may have more, and its body class says so."""
+a reply with a table by queues may have more, as its body class declares."""
 DIALECT_SIZE_PER_NODE: Final = 200
 """Bytes of such a text for each value that it may have: 4 MB of raw control characters take 60 ms to read, and six
 times their size in an answer."""

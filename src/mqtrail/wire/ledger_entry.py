@@ -26,6 +26,7 @@ from .errors import RecordError
 
 __all__ = [
     "LEDGER_HEAD_SIZE",
+    "LEDGER_MAGIC",
     "LEDGER_PADDING_SIZE_MIN",
     "LEDGER_UNIT",
     "LedgerEntry",
@@ -87,6 +88,11 @@ class LedgerEntry:
     def end(self) -> int:
         """Position behind its last byte."""
         return self.position + LEDGER_HEAD_SIZE + len(self.body)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether this version can read the entry."""
+        return self.magic == LEDGER_MAGIC
 
     def is_same(self, other: "LedgerEntry") -> bool:
         """Whether DLedger takes both for one entry: all but the CRCs are equal."""

@@ -47,7 +47,6 @@ __all__ = [
 
 LEDGER_BATCH_COUNT_MAX: Final = 10_000  # entries of one PUSH
 _NODES_MAX: Final = 64 + 20 * LEDGER_BATCH_COUNT_MAX
-DIALECT: Final = 1  # what `mqtrail` says
 
 
 class LedgerCode(IntEnum):
@@ -264,9 +263,23 @@ class LedgerMetadata(LedgerMessage, frozen=True, kw_only=True):
 
 
 class LedgerMetadataReply(LedgerMessage, frozen=True, kw_only=True):
-    """The answer to METADATA. peers: id -> host:port."""
+    """The answer to METADATA. peers: id -> host:port.
+
+    end_position, committed_position: where the log of the member ends, and up to where it knows it to be committed, in
+    bytes; None: it is one of Apache's, which tells neither these nor its term.
+    """
 
     peers: dict[str, str] | None = None
+    end_position: Long | None = None
+    committed_position: Long | None = None
+
+    def members(self) -> dict[str, Any]:
+        """Return the members that a Java peer would write, and the positions where they are known."""
+        members = super().members()
+        for name in ("endPosition", "committedPosition"):
+            if members[name] is None:
+                del members[name]
+        return members
 
 
 LedgerRequest: TypeAlias = LedgerVote | LedgerHeartbeat | LedgerPush | LedgerTransfer | LedgerMetadata

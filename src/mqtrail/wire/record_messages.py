@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from .compression import BODY_SIZE_MAX, EXPANDED_SIZE_MAX, decompress
+from .compression import EXPANDED_SIZE_MAX, decompress
 from .errors import CompressionError, RecordError
 from .properties import decode_properties
 from .record import (
@@ -19,7 +19,7 @@ from .record import (
     RecordHead,
     decode_head,
 )
-from .values import Host, MessageExt
+from .values import BODY_SIZE_MAX, Host, MessageExt
 
 __all__ = [
     "cut_records",

@@ -24,11 +24,11 @@ import msgspec
 from .bodies import RegisterBrokerBody
 from .body import Body, Long, convert, loads_request
 from .codes import Perm
-from .compression import BODY_SIZE_MAX
 from .configs import DataVersion
 from .errors import BodyError, InvalidParameter
 from .json_body import loads
 from .json_runs import MARK, REST_SIZE, JsonRuns
+from .values import BODY_SIZE_MAX
 
 __all__ = [
     "RegisteredTopic",

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from typing import Self
+from typing import Final, Self
 
 from .codes import MessageSysFlag
 from .errors import IdError
@@ -28,6 +28,8 @@ from .properties import (
 )
 
 __all__ = [
+    "BODY_SIZE_MAX",
+    "OWN_HOST",
     "Host",
     "Message",
     "MessageExt",
@@ -35,6 +37,7 @@ __all__ = [
     "SendStatus",
 ]
 
+BODY_SIZE_MAX: Final = 32 * 1024 * 1024  # bytes of one decompressed body; a broker's maxMessageSize is 4 MiB
 _PORT = struct.Struct(">i")
 _LEVEL = re.compile(r"-?[0-9]{1,9}")
 
@@ -81,6 +84,10 @@ class Host:
 
     def __str__(self) -> str:
         return f"{self.ip}:{self.port}"
+
+
+OWN_HOST: Final = Host("127.0.0.1", 0)
+"""The host of what a server requests for itself, and of a client whose address is unknown."""
 
 
 @lru_cache(maxsize=4096)

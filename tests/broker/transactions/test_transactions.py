@@ -283,7 +283,7 @@ def test_offsets_wait_for_the_flush() -> None:
     assert bench.broker.offsets.queues(TRANSACTION_GROUP, HALF_TOPIC) == {0: 1}
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 25))])
 def test_no_transaction_is_lost(seed: int) -> None:
     """After any number of crashes at any time, committed messages exist, and others are checked or given up."""
     chance = random.Random(seed)

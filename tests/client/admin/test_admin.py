@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from mqtrail.client import (
+    SERVER_SIDE_RESET,
     ClientError,
     ConsumeFromWhere,
     ConsumerConfig,
@@ -182,6 +183,48 @@ def test_offsets(admin: SyncAdmin) -> None:
     admin.create_topic(TopicConfig("empty", 1, 1))
     wait_until(lambda: "empty" in admin.topics())
     assert admin.earliest_store_ms(admin.queues("empty")[0]) is None
+
+
+def test_an_offset_is_set_where_commits_are_ignored(admin: SyncAdmin) -> None:
+    """After a reset the broker acknowledges commits and ignores them: the offset is reset, or an error says so."""
+    queue = admin.queues("orders")[0]
+    end, address = admin.max_offset(queue), admin.masters()[queue.broker_name]
+    admin.create_group(SubscriptionGroupConfig("RESET"))
+    admin.set_offset("RESET", queue, end + 9)  # a commit: a reset takes no offset past the end
+    assert admin.consumer_offset("RESET", queue) == end + 9
+    admin.reset_offset("RESET", "orders", 0)
+    admin.create_group(SubscriptionGroupConfig("FROM"))
+    admin.set_offset("FROM", queue, 1)
+    assert admin.resets_offsets(address)
+    admin.set_offset("RESET", queue, end)
+    assert admin.consumer_offset("RESET", queue) == end
+    assert admin.set_offsets("RESET", {queue: 0}) == ({queue: 0}, {})
+    assert admin.clone_offsets("FROM", "RESET", "orders") == ({queue: 1}, {})
+    assert admin.consumer_offset("RESET", queue) == 1
+    admin.set_broker_config({SERVER_SIDE_RESET: "false"})
+    try:
+        assert not admin.resets_offsets(address)
+        with pytest.raises(ClientError, match=r"found offset 1 of .* after the commit, expected 0"):
+            admin.set_offset("RESET", queue, 0)
+    finally:
+        admin.set_broker_config({SERVER_SIDE_RESET: "true"})
+
+
+def test_live_members_move_to_an_offset_that_is_set(cluster: Embedded, admin: SyncAdmin) -> None:
+    """Without the reset, a member would commit its own offset again."""
+    queue = admin.queues("orders")[0]
+    with SyncConsumer("LIVE", cluster.namesrv_address, {"orders": "*"}, config=QUICK) as consumer:
+
+        def has_read_all() -> bool:
+            while (delivery := consumer.receive(10)) is not None:
+                delivery.ack()
+            return all(admin.consumer_offset("LIVE", one) == admin.max_offset(one) for one in admin.queues("orders"))
+
+        wait_until(has_read_all)
+        admin.set_offset("LIVE", queue, 1)
+        again = consumer.receive(20_000)
+        assert again is not None
+        assert (again.message.queue_id, again.message.queue_offset) == (queue.queue_id, 1)
 
 
 def test_messages(admin: SyncAdmin) -> None:

@@ -2,8 +2,10 @@
 
 import pytest
 
-from mqtrail.client import ClientError
+from mqtrail.client import ClientError, Gathered, LedgerReport
 from mqtrail.client.admin.ledger_groups import LedgerGroup, is_ledger
+from mqtrail.net import RequestTimeout
+from mqtrail.wire import LedgerMetadataReply
 
 SETTINGS = {
     "enableDLegerCommitLog": "true",
@@ -21,7 +23,29 @@ def test_members_and_broker_ids() -> None:
     assert (group.name, group.self_id) == ("broker-a", "n1")
     assert (group.member_of(1), group.member_address(2)) == ("n0", "[::1]:40911")
     assert LedgerGroup.of("broker-a", SETTINGS | {"dLegerGroup": "g"}).name == "g"
+    with pytest.raises(ClientError, match="correct dLegerPeers of broker broker-a"):
+        LedgerGroup.of("broker-a", SETTINGS | {"dLegerPeers": "n0"})
     with pytest.raises(ClientError, match="expected 1, 2, 3"):
         group.member_of(4)
     with pytest.raises(ClientError, match="expected n0, n1"):
         group.number_of("x")
+
+
+def test_what_members_answer() -> None:
+    """The member in the latest term knows who leads. Apache's tell neither term nor positions."""
+    ledger = LedgerGroup.of("broker-a", SETTINGS)
+    ours = LedgerMetadataReply(leader_id="n1", term=5, end_position=900, committed_position=800)
+    apaches = LedgerMetadataReply(leader_id="n0")
+    silent = RequestTimeout("found no answer")
+    found = LedgerReport.of(ledger, Gathered({"n0": apaches, "n1": ours}, {"n2": silent}))
+    assert (found.leader, found.term) == ("n1", 5)
+    assert [(one.member, one.broker_id, one.end_position, one.committed_position) for one in found.members] == [
+        ("n0", 1, None, None),
+        ("n1", 2, 900, 800),
+        ("n2", 3, None, None),
+    ]
+    assert [one.error for one in found.members] == [None, None, silent]
+    alone = LedgerReport.of(ledger, Gathered({"n0": apaches}))
+    assert (alone.leader, alone.term) == ("n0", None)
+    none = LedgerReport.of(ledger, Gathered({}))
+    assert (none.leader, none.term, len(none.members)) == (None, None, 3)

@@ -299,9 +299,9 @@ async def test_wrong_use_is_refused() -> None:
     async def handle(m: Delivery) -> None:
         raise AssertionError
 
-    one = delivered("1")
+    batch: Any = Batch.of(delivered("1"))
     with pytest.raises(ClientError, match="expected a Delivery"):
-        await handle(Batch.of(one))  # type: ignore[arg-type]
+        await handle(batch)
     with pytest.raises(ClientError, match="at least 1"):
         Idempotent("CG", MemoryClaims(), lease_ms=0)
 

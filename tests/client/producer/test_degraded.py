@@ -290,13 +290,14 @@ async def test_two_producers_of_a_group_have_a_file_each(tmp_path: Path) -> None
         broker.script = down
         config = config_of(tmp_path)
         async with Producer("PG", cluster.namesrv, config=config) as survivor:
+            assert survivor._degraded is not None
             async with Producer("PG", cluster.namesrv, config=config) as gone:
                 await survivor.send(Message("orders", b"1"))
                 await gone.send(Message("orders", b"2"))
                 assert len(files(tmp_path)) == 2
-                await survivor._degraded._adopt()  # type: ignore[union-attr]
+                await survivor._degraded._adopt()
                 assert survivor.degraded.waiting == 1
-            await survivor._degraded._adopt()  # type: ignore[union-attr]
+            await survivor._degraded._adopt()
             assert survivor.degraded.waiting == 2
             broker.script = up
             await until(lambda: survivor.degraded.waiting == 0)

@@ -4,6 +4,7 @@ import asyncio
 import random
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from mqtrail.client import Producer, ProducerConfig
 from mqtrail.wire import PROPERTY_UNIQ_KEY, RequestCode, decode_properties
 from tests.waiting import until
 
-from ..fake_cluster import HANG_UP, fake_cluster
+from ..fake_cluster import HANG_UP, FakeBroker, fake_cluster
 
 SCRIPT = """
 import asyncio, sys
@@ -31,6 +32,11 @@ async def main(namesrv, folder, first, count):
 asyncio.run(main(*sys.argv[1:]))
 """
 EACH = 25
+
+
+def has_more(broker: FakeBroker, count: int) -> bool:
+    """Whether the broker stored more messages than count."""
+    return len(broker.stored("orders")) > count
 
 
 @pytest.mark.slow
@@ -57,7 +63,7 @@ async def test_kills_lose_nothing_and_repeat_one_at_a_time(tmp_path: Path) -> No
                     number, msg_id = line.split()
                     told[msg_id] = int(number)
             if is_up:
-                await until(lambda before=before: len(broker.stored("orders")) > before)  # type: ignore[misc]
+                await until(partial(has_more, broker, before))
             process.kill()
             kills += 1
             for line in (await asyncio.to_thread(process.communicate))[0].splitlines():

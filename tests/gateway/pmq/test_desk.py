@@ -37,7 +37,7 @@ def test_queues_that_a_topic_gets_or_loses_later() -> None:
     assert desk.groups["g"].counts == {"t": 8}
     assert desk.groups["g"].version > version
     for queue in desk.queues_of(desk.groups["g"], first):
-        desk.hand_over(queue.offset_id, has_moved=False)
+        desk.hand_over(queue.offset_id, queue.version, has_moved=False)
     desk.tick(START)
     assert {QueueName("t", 6), QueueName("t", 7)} < owned(desk, first)
     assert desk.owners_of(QueueName("t", 7)) == []
@@ -110,8 +110,30 @@ def test_a_hand_over_raises_the_version(has_moved: bool) -> None:
     group = desk.groups["g"]
     queue = desk.queues_of(group, consumer)[0]
     before = queue.version, group.meta_version
-    desk.hand_over(queue.offset_id, has_moved=has_moved)
+    desk.hand_over(queue.offset_id, queue.version, has_moved=has_moved)
     assert (queue.version, group.meta_version) == (before[0] + has_moved, before[1] + 1)
+
+
+def test_what_comes_too_late_changes_nothing() -> None:
+    """A hand-over of an earlier owner, and what concerns a queue that the group has lost, or a consumer that left."""
+    desk = PmqDesk(START)
+    first, second = desk.register("a", START), desk.register("b", START)
+    desk.join("g", first, QUEUES, START)
+    desk.tick(START)
+    group = desk.groups["g"]
+    queue = group.queues[QueueName("t", 1)]
+    old = queue.version
+    desk.join("g", second, QUEUES, START)
+    desk.tick(START + HAND_OVER_MS)
+    assert queue.owner == second
+    desk.deregister(first, START)
+    before = group.version
+    desk.hand_over(queue.offset_id, old, has_moved=True)
+    assert (group.version, group.handing_over, desk.name_of(first)) == (before, {second}, None)
+    desk.drop("g")
+    desk.hand_over(queue.offset_id, queue.version, has_moved=True)
+    desk.moved_by_operator(queue.offset_id, 7)
+    assert (group.version, queue.committed) == (before, None)
 
 
 def test_a_group_has_a_bounded_number_of_queues() -> None:

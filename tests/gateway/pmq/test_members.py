@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import Counter
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mqtrail.client import SyncAdmin
-from mqtrail.gateway import DoorConfig
+from mqtrail.gateway import DoorConfig, Gate
 from mqtrail.gateway.member_names import is_of_member, member_group, origin_of, taker_of
-from mqtrail.gateway.pmq import Members, PmqBroker, PmqDesk, QueueName
+from mqtrail.gateway.pmq import Members, PmqBroker, PmqDesk, PmqInterface, QueueName, queues_of
 from mqtrail.gateway.pmq.desk import Full
 from mqtrail.gateway.pmq.members import GRACE_MS, GROUP_MEMBERS_MAX
+from mqtrail.gateway.pmq.shapes import CommitBody, CommitItem, CountBody, PollBody, RegisterBody, RegisterGroupBody
 from mqtrail.wire import (
     Host,
     NoPermission,
@@ -154,7 +159,10 @@ def test_members_of_the_plain_interface(door: Door) -> None:
     again = door.http.put(paths["north"], json={"topics": ["pt"]}).json()["group"]
     assert again == names["north"]
     assert door.receive(again, "pt") == []
-    assert door.http.delete(paths["north"]).status_code == 200
+    for _ in range(2):  # the second one finds no member
+        assert door.http.delete(paths["north"]).json() == {"group": again, "lease_s": 0}
+    assert door.refused("POST", f"/v1/groups/{again}/receive", json={"topic": "pt"})[0] == 404
+    assert door.refused("DELETE", f"/v1/groups/{again}/members/north")[0] == 422
     wait_until(lambda: again not in groups(door))
     status, detail = door.refused("POST", f"/v1/groups/{again}/receive", json={"topic": "pt"})
     assert (status, "join again with PUT /v1/groups/pg/members/NAME" in detail) == (404, True)
@@ -188,10 +196,14 @@ class Broker:
         self.deleted: list[str] = []
         self.broken = False
         self.end = 5
+        self.asked: list[RemotingCommand] = []
+        self.on_ask: Callable[[RemotingCommand], None] = lambda command: None
 
     async def ask(self, command: RemotingCommand, host: Host, timeout_ms: int) -> RemotingCommand:
         if self.broken:
             raise TimeoutError
+        self.asked.append(command)
+        self.on_ask(command)
         code, remark, body, ext = ResponseCode.SUCCESS, "", b"", {}
         asked = command.ext
         match command.code:
@@ -253,8 +265,22 @@ class Stage:
         self.members.on_end = self.ended.append
 
     async def join(self, member: str = "m", *, from_first: bool = False, lease_ms: int = 60_000) -> str:
-        asks = PmqBroker(self.broker, Host("10.0.0.9", 1))
-        return await self.members.join("g", member, ["t"], asks, lease_ms, from_first=from_first)
+        asks = asks_of(self.broker)
+        topics = {"t": await queues_of("t", asks)}
+        return await self.members.join("g", member, topics, asks, lease_ms, from_first=from_first)
+
+    async def entered(self) -> tuple[PmqInterface, PmqDesk, int]:
+        """Return an interface with a consumer `c` that is not yet of a group, and the desk of it."""
+        nothing: Any = SimpleNamespace()
+        stopping = asyncio.Event()
+        made = PmqInterface(self.broker, nothing, nothing, "b", stopping, Gate(), self.config, self.members)
+        nothing.record = lambda entry: None
+        answer = await made.register(RegisterBody(name="c"), asks_of(self.broker))
+        return made, made._desk, answer["id"]
+
+
+def asks_of(broker: Broker) -> PmqBroker:
+    return PmqBroker(broker, Host("10.0.0.9", 1))
 
 
 async def test_a_member_begins_at_the_end_once() -> None:
@@ -330,13 +356,58 @@ async def test_joins_that_cannot_be() -> None:
         await stage.join()
     stage.broker.groups["g"] = SubscriptionGroupConfig("g")
     with pytest.raises(TopicNotExist):
-        await stage.members.join("g", "m", ["u"], PmqBroker(stage.broker, Host("h", 1)), 1, from_first=False)
+        await queues_of("u", PmqBroker(stage.broker, Host("h", 1)))
     assert stage.members.of("g") == {}
     for number in range(GROUP_MEMBERS_MAX):
         await stage.join(str(number), from_first=True)
     with pytest.raises(Full, match="members of the group 'g'"):
         await stage.join()
     assert await stage.join("0")
+
+
+async def test_what_ends_while_the_broker_answers() -> None:
+    """A consumer, a group or its queues may go at each wait: the answer is one, never an exception."""
+    stage = Stage()
+    asks = asks_of(stage.broker)
+    interface, desk, consumer = await stage.entered()
+    stage.broker.groups["g"] = SubscriptionGroupConfig("g", attributes={"mqtrail.pmq.mode": "broadcast"})
+    stage.broker.groups["h"] = SubscriptionGroupConfig("h")
+    stage.broker.on_ask = lambda command: desk.deregister(consumer, 1)
+    body = RegisterGroupBody(consumer_id=consumer, consumer_group_names={"g": ["t"]})
+    assert not (await interface.register_group(body, asks))["suc"]
+    assert desk.groups == {}
+
+    stage.broker.on_ask = lambda command: None
+    consumer = (await interface.register(RegisterBody(name="c"), asks))["id"]
+    body = RegisterGroupBody(consumer_id=consumer, consumer_group_names={"h": ["t"]})
+    assert (await interface.register_group(body, asks))["suc"]
+    stage.broker.on_ask = lambda command: desk.fit("t", len(stage.broker.asked), 1) and None
+    assert (await interface.count(CountBody(consumer_group_name="h"), asks))["suc"]
+
+    stage.broker.on_ask = lambda command: None
+    versions = dict.fromkeys(["h"], 0)
+    queues = await interface.poll(PollBody(consumer_id=consumer, consumer_group_version=versions), asks)
+    queue = next(iter(queues["consumerGroups"]["h"]["queues"].values()))
+    stage.broker.on_ask = lambda command: desk.drop("h")
+    item = CommitItem(queue_offset_id=queue["queueOffsetId"], offset=3, offset_version=queue["offsetVersion"])
+    assert (await interface.commit(CommitBody(queue_offsets=[item], flag=1), asks))["suc"]
+
+
+async def test_a_broadcast_member_begins_once() -> None:
+    """Its registration asks the broker for the offset of each queue once."""
+    stage = Stage()
+    interface, _, consumer = await stage.entered()
+    stage.broker.groups["g"] = SubscriptionGroupConfig("g", attributes={"mqtrail.pmq.mode": "broadcast"})
+    body = RegisterGroupBody(consumer_id=consumer, consumer_group_names={"g": ["t"]})
+    answer = await interface.register_group(body, asks_of(stage.broker))
+    name = answer["broadcastConsumerGroupName"]["g"]
+    assert stage.broker.offsets[name] == {0: 5, 1: 5}
+    asked = Counter(
+        (one.ext["topic"], one.ext["queueId"])
+        for one in stage.broker.asked
+        if one.code == RequestCode.QUERY_CONSUMER_OFFSET
+    )
+    assert set(asked.values()) == {1}, asked
 
 
 def test_a_dropped_group_leaves_nothing() -> None:

@@ -7,10 +7,8 @@ Passwords are kept as Argon2id hashes, tokens as SHA-256: a token has 256 random
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +20,7 @@ from typing import Any, Final
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from mqtrail.net import replace_file
+from mqtrail.net import replace_file, wait_for_lock
 from mqtrail.wire import MQError
 
 from .model import NAME, Grant, InvalidAccount
@@ -174,22 +172,11 @@ class Accounts:
         self._change(change)
 
     def _change(self, change: Callable[[dict[str, UserAccount]], None]) -> None:
-        with self._lock, self._errors("write"), self._locked():
+        with self._lock, self._errors("write"), wait_for_lock(Path(f"{self.path}.lock")):
             users = dict(self._load())
             change(users)
             self._save(users)
             self._read_at = None
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Keep other processes from a change between our read and our write."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
 
     def _load(self) -> Mapping[str, UserAccount]:
         try:

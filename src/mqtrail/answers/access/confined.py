@@ -20,11 +20,14 @@ from ..summaries import (
     FacetsAnswer,
     FreshnessAnswer,
     IncidentsAnswer,
+    LatencyComparison,
     LatencyHistory,
     NeighboursAnswer,
     ProofAnswer,
+    RejectsAnswer,
     SearchNames,
     ShownIncident,
+    TimeSpan,
     VerdictHistory,
 )
 from .model import NotAllowed, Person, Right
@@ -120,6 +123,16 @@ class ConfinedAnswers(Answers):
     def latency(
         self, segment: LatencySegment, now_ms: int, first_ms: int | None = None, end_ms: int | None = None
     ) -> LatencyHistory:
+        """Refuse: it is about all topics."""
+        raise self._refused()
+
+    def compare_latency(
+        self, before: TimeSpan, after: TimeSpan, now_ms: int, segment: LatencySegment | None = None
+    ) -> LatencyComparison:
+        """Refuse: it is about all topics."""
+        raise self._refused()
+
+    def rejects(self, now_ms: int, limit: int = 50, skip: int = 0) -> RejectsAnswer:
         """Refuse: it is about all topics."""
         raise self._refused()
 

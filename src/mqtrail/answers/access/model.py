@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -101,6 +101,14 @@ class Person:
     def may(self, right: Right, cluster: str = "", topic: str = "") -> bool:
         """Return whether a grant gives a right in a cluster on a topic. '': in all of them, on all of them."""
         return any(one.gives(right) and one.covers(cluster, topic) for one in self.grants)
+
+    def within(self, name: str, names: Collection[str]) -> Person:
+        """Return the person with the roles that hold in one of several clusters of a console. names: of all of them.
+
+        A role in this cluster holds in all of it, one in another of them not at all. Any other name is one of RocketMQ.
+        """
+        kept = (one for one in self.grants if one.cluster == name or one.cluster not in names)
+        return Person(self.name, tuple(replace(one, cluster="") if one.cluster == name else one for one in kept))
 
 
 LOCAL: Final = Person("", (Grant(PersonRole.ADMIN),))

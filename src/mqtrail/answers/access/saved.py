@@ -7,9 +7,7 @@ Without accounts there is one list, of the person ''. Times such as `from:2h` ar
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from mqtrail.net import replace_file
+from mqtrail.net import replace_file, wait_for_lock
 from mqtrail.wire import MQError, visible
 
 from ..query_text import TEXT_SIZE_MAX, QueryTextError, parse_query
@@ -109,22 +107,11 @@ class SavedSearches:
         self._change(change)
 
     def _change(self, change: Callable[[Searches], None]) -> None:
-        with self._errors("write"), self._locked():
+        with self._errors("write"), wait_for_lock(Path(f"{self.path}.lock")):
             known = self._load()
             change(known)
             document = {"version": 1, "searches": known}
             replace_file(self.path, json.dumps(document, indent=1).encode())
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Keep others, also other processes, from a change between our read and our write."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
 
     def _load(self) -> Searches:
         try:

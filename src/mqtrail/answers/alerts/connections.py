@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import ssl
 import urllib.request
 from typing import Any
 
@@ -19,17 +20,7 @@ class _Http(http.client.HTTPConnection):
 
     def connect(self) -> None:
         super().connect()
-        found = self.sock  # the answer takes it over
-        self.deadline.find_socket = lambda: found
-
-
-class _Https(http.client.HTTPSConnection):
-    deadline: Deadline
-
-    def connect(self) -> None:
-        super().connect()
-        found = self.sock
-        self.deadline.find_socket = lambda: found
+        self.deadline.watch(self.sock)
 
 
 class _HttpOpener(urllib.request.HTTPHandler):
@@ -55,9 +46,9 @@ class _HttpsOpener(urllib.request.HTTPSHandler):
         return self.do_open(self._made, req)
 
     def _made(self, host: str, **settings: Any) -> http.client.HTTPConnection:
-        made = _Https(host, **settings)
-        made.deadline = self._deadline
-        return made
+        context = ssl.create_default_context()
+        self._deadline.watch_handshakes(context)
+        return http.client.HTTPSConnection(host, context=context, **settings)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -6,7 +6,6 @@ A restart neither forgets an alert nor sends it twice. What could not be sent wa
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 from mqtrail.wire import MQError
 
+from ..databases import open_database
 from .measure import AlertPhase
 
 ALERTS_FILE: Final = "alerts.sqlite"  # in the data folder
@@ -81,10 +81,7 @@ class AlertHistory:
     def __init__(self, path: Path) -> None:
         self.path = path
         with self._errors():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # queries name keys of messages
-            self._file = sqlite3.connect(path, timeout=30)
-            self._file.executescript(_SCHEMA)
+            self._file = open_database(path, _SCHEMA)  # queries name keys of messages
 
     def close(self) -> None:
         """Close the file."""

@@ -120,7 +120,8 @@ def _incidents(rule: Rule, sources: Sources, now_ms: int, handled: HandledIncide
         yield Measured("", None, "", why)
     worst: dict[str, ShownIncident] = {}
     for one in found:
-        subject = " ".join((one.cluster, one.cause, " AND ".join(one.conditions) or ",".join(one.symptoms[:1])))
+        cluster, cause, *parts = one.identity
+        subject = f"{cluster} {cause} {' AND '.join(parts)}"
         if subject not in worst or worst[subject].message_count < one.message_count:
             worst[subject] = one
     for subject, one in sorted(worst.items()):

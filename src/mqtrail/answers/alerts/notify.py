@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import json
-import ssl
 import time
 import urllib.request
 from collections.abc import Sequence
@@ -158,7 +157,6 @@ def _mail(channel: Channel, alerts: Sequence[Alert], console: str) -> None:
     message["To"] = ", ".join(channel.to)
     message.set_content(text_of(alerts, console))
     password = secret_of(channel.password) if channel.user else ""
-    context = ssl.create_default_context()
-    server = MailServer(channel.host, channel.port, channel.tls, context, channel.user, password)
+    server = MailServer(channel.host, channel.port, channel.tls, user=channel.user, password=password)
     if refused := send_mail(server, message, Deadline(SEND_S)):
         raise PartlyAccepted(f"the mail server refused {refused} of {len(channel.to)} addresses")

@@ -14,7 +14,7 @@ from typing import Final
 
 from mqtrail.client import Trend, TrendState
 
-from ..model import duration_text
+from ..model import duration_text, number_text
 from .model import BacklogMember, TopicBacklog
 
 BUSY_MIN: Final = 0.5  # below this share of their time in use, handlers are not what limits a group
@@ -277,7 +277,7 @@ def _gives(one: ScaleEstimate) -> str:
     if one.capacity_per_s is None:
         return f"what {who} give is unknown, because no handler time is known"
     if one.drains is None:
-        return f"{who} consume {one.capacity_per_s:.3g}/s, and the time to drain is unknown"
+        return f"{who} consume {number_text(one.capacity_per_s)}/s, and the time to drain is unknown"
     if one.drain_s is None:
-        return f"{who} consume {one.capacity_per_s:.3g}/s, which is not enough"
-    return f"{who} consume {one.capacity_per_s:.3g}/s and drain it in {duration_text(one.drain_s * 1_000)}"
+        return f"{who} consume {number_text(one.capacity_per_s)}/s, which is not enough"
+    return f"{who} consume {number_text(one.capacity_per_s)}/s and drain it in {duration_text(one.drain_s * 1_000)}"

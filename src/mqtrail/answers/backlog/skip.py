@@ -19,11 +19,11 @@ from typing import Any
 
 import msgspec
 
-from mqtrail.client import MessageQueue, QueueMove, SyncAdmin
+from mqtrail.client import SERVER_SIDE_RESET, MessageQueue, QueueMove, SyncAdmin
 from mqtrail.net import sync_folder
 from mqtrail.wire import MessageExt, MQError
 
-from ..masters import SERVER_SIDE_RESET, resetting
+from ..masters import resetting
 
 
 class SkipRefused(MQError):
@@ -67,17 +67,13 @@ class SkippedQueue:
 
 @dataclass(frozen=True, slots=True)
 class SkipPlan:
-    """What a skip would do. to_ms: skip what was stored before; None: all. queues: only those that move.
-
-    resets: brokers that reset offsets themselves; on others offsets are written, because no member is online.
-    """
+    """What a skip would do. to_ms: skip what was stored before; None: all. queues: only those that move."""
 
     group_name: str
     topic: str
     to_ms: int | None
     queues: tuple[SkippedQueue, ...]
     kept_count: int
-    resets: frozenset[str] = frozenset()
 
     @property
     def count(self) -> int:
@@ -101,9 +97,9 @@ def plan_skip(admin: SyncAdmin, group: str, topic: str, to_ms: int | None) -> Sk
         raise SkipRefused(f"{place} could not be asked, so nothing can be skipped: {error}")
     moves = [one for one in planned.values() if is_forward(one)]
     moves.sort(key=lambda one: (one.queue.broker_name, one.queue.queue_id))
-    resets = _resets(admin, group, {one.queue.broker_name for one in moves})
+    _check_members(admin, group, {one.queue.broker_name for one in moves})
     queues = tuple(_skipped(admin, one) for one in moves)
-    return SkipPlan(group, topic, to_ms, queues, len(planned.found) - len(queues), resets)
+    return SkipPlan(group, topic, to_ms, queues, len(planned.found) - len(queues))
 
 
 def is_forward(move: QueueMove) -> bool:
@@ -112,10 +108,9 @@ def is_forward(move: QueueMove) -> bool:
     return move.new_offset > first
 
 
-def _resets(admin: SyncAdmin, group: str, brokers: Iterable[str]) -> frozenset[str]:
-    """Return the brokers that reset offsets themselves. SkipRefused: another has members, which would write theirs."""
-    resets = resetting(admin, brokers)
-    others = sorted(set(brokers) - resets)
+def _check_members(admin: SyncAdmin, group: str, brokers: Iterable[str]) -> None:
+    """Check that no member overwrites the offsets. SkipRefused: one is online at a broker that does not reset them."""
+    others = sorted(set(brokers) - resetting(admin, brokers))
     if others:
         members = admin.group_connections(group)
         if members.failures or any(one.connection_set for one in members.values()):
@@ -123,7 +118,6 @@ def _resets(admin: SyncAdmin, group: str, brokers: Iterable[str]) -> frozenset[s
                 f"found members of group {group!r} online, and broker {others[0]!r} without {SERVER_SIDE_RESET}=true "
                 "(5.x): members would overwrite the offsets. Stop them, and skip again"
             )
-    return resets
 
 
 def _skipped(admin: SyncAdmin, move: QueueMove) -> SkippedQueue:
@@ -193,10 +187,7 @@ def _move(admin: SyncAdmin, plan: SkipPlan, one: SkippedQueue) -> SkipOutcome:
         now = admin.consumer_offset(plan.group_name, queue)
         if now is not None and now >= one.end_offset:  # members were faster
             return SkipOutcome(one.place, now)
-        if one.broker_name in plan.resets:
-            admin.reset_queue(plan.group_name, queue, one.end_offset)
-        else:
-            admin.set_offset(plan.group_name, queue, one.end_offset)
+        admin.set_offset(plan.group_name, queue, one.end_offset)
     except (MQError, OSError) as error:
         return SkipOutcome(one.place, None, str(error) or type(error).__name__)
     return SkipOutcome(one.place, one.end_offset)

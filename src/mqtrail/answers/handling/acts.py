@@ -7,7 +7,6 @@ acknowledgement holds for the incident that was there, not for one that comes la
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ from mqtrail.net import Actor, AuditLog
 from mqtrail.trail.incidents import APART_MS
 from mqtrail.wire import MQError
 
+from ..databases import open_database
 from ..model import moment_text
 from ..summaries import IncidentAct, IncidentActKind, IncidentHandling, IncidentsAnswer, ShownIncident
 
@@ -55,20 +55,20 @@ class UnknownIncident(MQError):
 
 
 def key_of(one: ShownIncident) -> str:
-    """Return what identifies an incident in every search: a digest of its cluster, cause and conditions.
-
-    Without conditions its first symptom tells it apart.
-    """
-    parts = (one.cluster, one.cause, *(sorted(one.conditions) or one.symptoms[:1]))
-    return sha256(repr(parts).encode()).hexdigest()[:16]
+    """Return a digest of what identifies an incident in every search."""
+    return sha256(repr(one.identity).encode()).hexdigest()[:16]
 
 
 class HandledIncidents:
-    """The file. Thread safe, also with other processes. audit: the log in which each act is recorded first."""
+    """The file. Thread safe, also with other processes. audit: the log in which each act is recorded first.
 
-    def __init__(self, path: Path, audit: Path) -> None:
+    cluster: name of the cluster in a console with several.
+    """
+
+    def __init__(self, path: Path, audit: Path, cluster: str = "") -> None:
         self.path = path
         self._audit = audit
+        self._cluster = cluster
         self._lock = threading.Lock()
 
     def of(self, incidents: Iterable[ShownIncident], now_ms: int) -> tuple[ShownIncident, ...]:
@@ -116,18 +116,15 @@ class HandledIncidents:
             parameters = {"incident": one.incident_id, "cluster": one.cluster, "cause": one.cause}
             parameters |= {"conditions": " AND ".join(one.conditions), "why": words}
             parameters |= {} if until is None else {"until": f"{moment_text(until, '%Y-%m-%d %H:%M:%S')} UTC"}
-            AuditLog(self._audit).note(actor, f"{kind}-incident", parameters)
+            AuditLog(self._audit, self._cluster).note(actor, f"{kind}-incident", parameters)
             file.execute("COMMIT")
             return found
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # reasons may name customers
-            file = sqlite3.connect(self.path, timeout=10, isolation_level=None)
+            file = open_database(self.path, _SCHEMA, isolation_level=None)  # reasons may name customers
             try:
-                file.executescript(_SCHEMA)
                 yield file
             finally:
                 file.close()  # without COMMIT nothing is kept

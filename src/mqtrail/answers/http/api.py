@@ -52,11 +52,14 @@ from ..summaries import (
     FacetsAnswer,
     FreshnessAnswer,
     IncidentsAnswer,
+    LatencyComparison,
     LatencyHistory,
     NeighboursAnswer,
     ProofAnswer,
+    RejectsAnswer,
     SearchNames,
     VerdictHistory,
+    compared_spans,
 )
 from ..waiting import DelayedAnswer, PopsAnswer, TransactionsAnswer
 from .changes import Changing, add_changes
@@ -143,6 +146,7 @@ def make_api(
     _add_look_ups(router, workers)
     _add_facets(router, workers)
     _add_summaries(router, workers)
+    _add_comparison(router, workers)
     _add_findings(router, workers, handled)
     _add_cluster_operations(router, workers)
     _add_waiting(router, workers)
@@ -260,6 +264,24 @@ def _add_summaries(router: APIRouter, workers: Workers) -> None:
         return await workers.run(lambda: sources.of_lake(cluster).latency(part, now_ms(), first_ms, end_ms))
 
 
+def _add_comparison(router: APIRouter, workers: Workers) -> None:
+    @router.get("/latency/compare", summary="How long each stage takes in a span, beside an earlier one of its length")
+    async def compare(
+        sources: Seen,
+        since: Annotated[
+            str,
+            Query(alias="from", min_length=1, max_length=64, description="Begin: a time (UTC), or an age such as 2h."),
+        ],
+        against: Annotated[str, Query(min_length=1, max_length=64, description="Begin of the span to compare with.")],
+        until: Annotated[str, Query(alias="to", max_length=64, description="End (exclusive). Default: now.")] = "",
+        part: Annotated[LatencySegment | None, Query(description="Only this stage. Default: all.")] = None,
+        cluster: Cluster = "",
+    ) -> LatencyComparison:
+        at_ms = now_ms()
+        spans = parsed(lambda: compared_spans(since, until, against, at_ms))
+        return await workers.run(lambda: sources.of_lake(cluster).compare_latency(*spans, at_ms, part))
+
+
 def _add_findings(router: APIRouter, workers: Workers, handled: HandledIncidents | None) -> None:
     @router.get("/incidents", summary="Bad messages grouped by cause; by default of the last day of the lake")
     async def incidents(sources: Seen, since: Since = "", until: Until = "", cluster: Cluster = "") -> IncidentsAnswer:
@@ -297,6 +319,10 @@ def _add_findings(router: APIRouter, workers: Workers, handled: HandledIncidents
             skip=part.skip,
         )
         return await workers.run(lambda: sources.of_lake(cluster).dead_letters(wanted, now_ms()))
+
+    @router.get("/rejects", summary="Trace records that did not decode, with their text, the latest first")
+    async def rejects(sources: Seen, part: Paging, cluster: Cluster = "") -> RejectsAnswer:
+        return await workers.run(lambda: sources.of_lake(cluster).rejects(now_ms(), part.limit, part.skip))
 
     @router.get("/prove", summary="What the lake proves about loss, duplicates and order")
     async def prove(

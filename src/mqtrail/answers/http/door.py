@@ -18,6 +18,7 @@ from mqtrail.wire import MQError
 
 from ..access import LOCAL, AccessDesk, SeenSources, Visitor
 from ..changes import Actor
+from .chosen import chosen_of, path_within
 from .problems import problem_of
 
 API_PREFIX: Final = "/api/v1"
@@ -93,9 +94,11 @@ class AccessDoor:
         request = HTTPConnection(scope)
         try:
             visitor = self._visitor(request)
-            if visitor is None and scope["path"] not in PUBLIC:
+            if visitor is None and path_within(scope) not in PUBLIC:
                 raise Problem(HTTPStatus.UNAUTHORIZED, "found no log-in, expected a session or `Authorization: Bearer`")
             _check_origin(request, visitor)
+            if visitor is not None and (chosen := chosen_of(scope)) is not None:
+                visitor = chosen.enter(visitor)
         except Problem as problem:
             await _refuse(problem, request, receive, send)
             return
@@ -138,7 +141,7 @@ def _check_origin(request: HTTPConnection, visitor: Visitor | None) -> None:
         return
     if "origin" not in request.headers:
         raise Problem(HTTPStatus.FORBIDDEN, "found no Origin, expected the one of this server: use an API token")
-    if visitor is None or not visitor.csrf or not request.scope["path"].startswith(API_PREFIX):
+    if visitor is None or not visitor.csrf or not path_within(request.scope).startswith(API_PREFIX):
         return
     if not secrets.compare_digest(request.headers.get(CSRF_HEADER, "").encode(), visitor.csrf.encode()):
         raise Problem(HTTPStatus.FORBIDDEN, f"found another {CSRF_HEADER}, expected `csrf` of {API_PREFIX}/me")
@@ -149,7 +152,7 @@ async def _refuse(problem: Problem, request: HTTPConnection, receive: Receive, s
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": problem.detail})
         return
-    is_page = not scope["path"].startswith(("/api/", "/openapi.json", "/_nicegui"))
+    is_page = not path_within(scope).startswith(("/api/", "/openapi.json", "/_nicegui"))
     answer: Response
     if problem.status is HTTPStatus.UNAUTHORIZED and is_page and scope["method"] == "GET":
         to = scope["path"] + (f"?{request.url.query}" if request.url.query else "")

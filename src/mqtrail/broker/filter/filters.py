@@ -6,18 +6,15 @@ The store first compares queue entries with `tags_codes`, the accepted tag hashe
 Source: ExpressionMessageFilter, ExpressionForRetryMessageFilter, apache/rocketmq broker/filter/.
 """
 
-from collections.abc import Callable
-from typing import Final, Protocol
+from __future__ import annotations
 
-from mqtrail.wire import (
-    EXPRESSION_SQL92,
-    EXPRESSION_TAG,
-    SqlExpression,
-    SubscriptionData,
-    SubscriptionParseFailed,
-    SystemError_,
-    compile_sql,
-)
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from mqtrail.wire import EXPRESSION_SQL92, EXPRESSION_TAG, SubscriptionData, SubscriptionParseFailed, SystemError_
+
+if TYPE_CHECKING:
+    from mqtrail.wire import SqlExpression
 
 Accepts = Callable[[bytes], bool]
 NODES_A_READ_MAX: Final = 20_000  # nodes of an expression times messages that one read may test
@@ -146,4 +143,6 @@ def compile_expression(expression_type: str, expression: str) -> SqlExpression:
         )
     if not expression:
         raise SubscriptionParseFailed(f"Expression can't be null! {expression_type}: found none, expected one")
+    from mqtrail.wire import compile_sql  # few brokers filter by SQL92
+
     return compile_sql(expression)

@@ -7,18 +7,23 @@ refused. A group without members keeps its filters for a day, as in Apache's fil
 Source: ConsumerFilterManager, ConsumerFilterData, apache/rocketmq broker/filter/.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from mqtrail.store import ConfigFileStore
-from mqtrail.wire import Body, SqlExpression, SubscriptionData, SubscriptionParseFailed, dumps_fastjson
+from mqtrail.wire import Body, SubscriptionData, SubscriptionParseFailed, dumps_fastjson
 
 from ..files import FILTERS_FILE, load_table
 from .bloom import BloomPlaces, bloom_places
 from .filters import SqlFilter, compile_expression, is_tag_type
+
+if TYPE_CHECKING:
+    from mqtrail.wire import SqlExpression
 
 DEAD_KEPT_MS: Final = 24 * 3_600_000  # filterDataCleanTimeSpan
 DEAD_AT_LOAD_MS: Final = 30_000  # at load, filters that were in use at the stop count as dead for this time
@@ -62,7 +67,7 @@ class CompiledFilter:
 
     __slots__ = ("_compiled", "data")
 
-    def __init__(self, data: FilterData, before: "CompiledFilter | None" = None) -> None:
+    def __init__(self, data: FilterData, before: CompiledFilter | None = None) -> None:
         """before: the earlier filter with the same expression."""
         self.data = data
         self._compiled: SqlFilter | Literal[False] | None = (

@@ -13,7 +13,7 @@ from .follower import Follower
 from .frames import HaError
 from .identity import APPLYING_FILE, IDENTITY_FILE, Identity, decode_identity
 from .in_sync import InSyncSet, MasterTerm
-from .replicas import EVERYTHING, Following, Replica, Replicas
+from .replicas import EVERYTHING, Following, LedgerState, Replica, Replicas
 from .sender import LogSender
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "HaError",
     "Identity",
     "InSyncSet",
+    "LedgerState",
     "LogSender",
     "MasterTerm",
     "Replica",

@@ -59,12 +59,24 @@ class Following:
     confirm_offset: int = -1
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """A member of a DLedger group, for metrics. election_count: how often it was elected since the start.
+
+    uncommitted_size: bytes at the end of its log that it does not know to be committed.
+    """
+
+    term: int
+    election_count: int
+    uncommitted_size: int
+
+
 class Replicas:
     """The connected slaves of one master, by the address of their connections.
 
     following: on a slave. epochs, on_role_changed: in controller mode; the latter is called when the master may have
-    changed. in_sync: of a master in controller mode. committed_offset: in a DLedger group; members: the others, of its
-    leader.
+    changed. in_sync: of a master in controller mode. committed_offset, ledger: in a DLedger group; members: the others,
+    of its leader. role_changes: between master and slave since the process started.
     """
 
     def __init__(self, config: BrokerConfig, store: LogEnd) -> None:
@@ -77,6 +89,8 @@ class Replicas:
         self.in_sync: InSyncSet | None = None
         self.committed_offset: Callable[[], int] = lambda: 0
         self.members: Callable[[], list[Replica]] | None = None
+        self.ledger: Callable[[], LedgerState] | None = None
+        self.role_changes = 0
         self._confirmed = 0
 
     def sender(self, store: LogSource, now_ms: int) -> LogSender:

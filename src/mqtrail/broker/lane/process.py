@@ -303,6 +303,10 @@ class Lane:
         The store may keep the records, so they must not be changed afterwards.
         """
         broker = self._broker
+        if broker.store.closes_queues and any(broker.store.why_closed(*one[0].key, now_ms) for one in waiting):
+            for *_, start, end, _ in waiting:
+                self._general(peer, buffer, start, end, now_ms)
+            return
         try:
             tickets = broker.store.append(cast(list[PendingRecord], records), now_ms)
         except Exception:

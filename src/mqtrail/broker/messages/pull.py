@@ -10,8 +10,10 @@ reader to another offset: what it does not have, its master may have. A slave ho
 Source: PullMessageProcessor, DefaultPullMessageResultHandler, PullRequestHoldService, apache/rocketmq broker/.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mqtrail.store import GetStatus, ReadResult
 from mqtrail.wire import (
@@ -30,7 +32,6 @@ from mqtrail.wire import (
     RequestCode,
     ResponseCode,
     Send,
-    SqlExpression,
     SubscriptionData,
     SubscriptionGroupConfig,
     SubscriptionNotExist,
@@ -47,6 +48,9 @@ from ..filter import MessageFilter, SqlFilter, compile_filter, is_tag_type, requ
 from ..state import BrokerState
 from ..tables import HeldPull
 from .broadcasts import BroadcastOffsets
+
+if TYPE_CHECKING:
+    from mqtrail.wire import SqlExpression
 
 FETCHES_MAX: Final = 200  # at once; further pulls read by themselves
 Fetch = tuple[Callable[[], None], HeldPull]

@@ -33,7 +33,7 @@ class QueryMessages:
     def by_key(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """12: the newest records under topic and key, in the log's order. QueryNotFound: none.
 
-        If the store did not read all entries of the index, the remark says so. SystemError_: then no message was found.
+        If the store did not read all entries of the index, the remark states it. SystemError_: then it found none.
         """
         header = QueryMessageHeader.from_ext(request.ext)
         count = self._config.query_count_default if header.unique_key else header.max_num

@@ -35,6 +35,7 @@ from mqtrail.wire import (
     Send,
     SendMessageHeader,
     SendResponseHeader,
+    ServiceNotAvailable,
     StoredKind,
     SubscriptionGroupNotExist,
     SystemError_,
@@ -192,7 +193,8 @@ class SendMessages:
             )
         if (limited := self._limited(header.topic)) is not None:
             self._limits.take_send(limited, now_ms)
-        destination = _Destination(header.topic, self._queue_of(header.queue_id, admission), admission.sys_flag)
+        queue_id = self._queue_of(header.queue_id, admission, now_ms)
+        destination = _Destination(header.topic, queue_id, admission.sys_flag)
         if header.topic.startswith(RETRY_PREFIX):
             return self._check_retry(destination, header, request, now_ms)
         return destination
@@ -246,8 +248,11 @@ class SendMessages:
                 return name[:place]
         return None
 
-    def _queue_of(self, queue_id: int, admission: Admission) -> int:
+    def _queue_of(self, queue_id: int, admission: Admission, now_ms: int) -> int:
+        """Return the queue of a message; -1: the next one in turn that the store takes messages for."""
         if queue_id >= 0:
+            if (closed := self._store.why_closed(admission.topic, queue_id, now_ms)) is not None:
+                raise ServiceNotAvailable(closed)
             return queue_id
         config = self._topics.get(admission.topic)
         if config is not None and not config.perm & Perm.WRITE:
@@ -258,8 +263,14 @@ class SendMessages:
             raise InvalidParameter(
                 f"found no writable queue in topic {admission.topic}, expected at least 1: raise writeQueueNums"
             )
-        self._turn += 1
-        return self._turn % admission.write_queue_nums
+        closed = None
+        for _ in range(admission.write_queue_nums):
+            self._turn += 1
+            queue_id = self._turn % admission.write_queue_nums
+            closed = self._store.why_closed(admission.topic, queue_id, now_ms)
+            if closed is None:
+                return queue_id
+        raise ServiceNotAvailable(f"{closed}; it is the same with all queues of {admission.topic}")
 
     # One message.
 

@@ -20,6 +20,7 @@ from mqtrail.wire import (
     RETRY_PREFIX,
     REVIVE_GROUP,
     Perm,
+    QueryNotFound,
     RecordError,
     decode_head,
     is_system_group,
@@ -66,12 +67,24 @@ def samples(broker: Broker, now_ms: int) -> Iterator[Sample | None]:
         yield Sample("mqtrail_loop_stalled_cpu_milliseconds_total", (work,), cpu_ms)
     for direction, count in broker.clock_jumps.items():
         yield Sample("mqtrail_clock_jumps_total", (direction,), count)
+    yield from _replication(broker)
     yield from _traffic(broker)
     yield from _connections(broker)
     yield from _lags(broker, now_ms)
     yield from _storage(broker, now_ms)
     for name, labels, value in waiting_samples(broker, now_ms):
         yield Sample(name, labels, value)
+
+
+def _replication(broker: Broker) -> Iterator[Sample]:
+    replicas = broker.replicas
+    yield Sample("mqtrail_master", (), 0 if broker.config.is_slave else 1)
+    yield Sample("mqtrail_role_changes_total", (), replicas.role_changes)
+    if replicas.ledger is not None:
+        state = replicas.ledger()
+        yield Sample("mqtrail_ledger_term", (), state.term)
+        yield Sample("mqtrail_ledger_elections_total", (), state.election_count)
+        yield Sample("mqtrail_ledger_uncommitted_bytes", (), state.uncommitted_size)
 
 
 def _traffic(broker: Broker) -> Iterator[Sample]:
@@ -159,10 +172,11 @@ def _storage(broker: Broker, now_ms: int) -> Iterator[Sample]:
     yield Sample("rocketmq_storage_flush_behind_bytes", _STORAGE, max(0, end - store.flushed_offset))
     yield Sample("rocketmq_storage_dispatch_behind_bytes", _STORAGE, store.behind_size)
     if end > first:
-        with suppress(StoreError, RecordError):  # a segment that was just deleted, or a damaged record
+        with suppress(StoreError, RecordError, QueryNotFound):  # just deleted, damaged, or not committed yet
             oldest_ms = decode_head(store.read_at(first)).store_timestamp_ms
             yield Sample("rocketmq_storage_message_reserve_time_milliseconds", _STORAGE, max(0, now_ms - oldest_ms))
     yield Sample("mqtrail_disk_ratio", (), store.disk_ratio)
+    yield Sample("mqtrail_store_nodes_away", (), len(store.away_nodes) + (store.away is not None))
     yield Sample("mqtrail_index_damaged_total", (), store.index_damage[0])
     for topic, count in broker.own.passed.items():
         yield Sample("mqtrail_damaged_records_total", (topic,), count)

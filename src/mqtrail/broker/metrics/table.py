@@ -134,6 +134,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "mqtrail_pull_hits_total": Metric("counter", (), "pulls that found messages"),
     "mqtrail_pull_misses_total": Metric("counter", (), "pulls that found no message"),
     "mqtrail_disk_ratio": Metric("gauge", (), "used share of the disk, 0 to 1"),
+    "mqtrail_store_nodes_away": Metric("gauge", (), "databases of a store on tables that do not answer"),
     "mqtrail_index_damaged_total": Metric("counter", (), "index files found damaged since the start, and rebuilt"),
     "mqtrail_damaged_records_total": Metric(
         "counter", ("topic",), "damaged records of the broker's own queues that were passed since the start"
@@ -159,6 +160,17 @@ METRICS: Final[Mapping[str, Metric]] = {
         "counter",
         ("direction",),
         "number of times that the machine's clock was set by more than a second: forward, back",
+    ),
+    "mqtrail_master": Metric("gauge", (), "1: the broker is master; 0: it is a slave"),
+    "mqtrail_role_changes_total": Metric(
+        "counter", (), "changes between master and slave since the start, in controller mode and DLedger groups"
+    ),
+    "mqtrail_ledger_term": Metric("gauge", (), "term of the member of a DLedger group"),
+    "mqtrail_ledger_elections_total": Metric(
+        "counter", (), "times since the start that this member of a DLedger group was elected"
+    ),
+    "mqtrail_ledger_uncommitted_bytes": Metric(
+        "gauge", (), "bytes at the end of the log of a DLedger member that it does not know to be committed"
     ),
     "mqtrail_access_refused_total": Metric("counter", (), "requests rejected by access control"),
     "mqtrail_throttled_sends_total": Metric(

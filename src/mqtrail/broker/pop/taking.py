@@ -8,7 +8,7 @@ Source: PopMessageProcessor.popMsgFromQueue, ExtraInfoUtil, apache/rocketmq 5.3.
 
 from typing import Final, NamedTuple
 
-from mqtrail.store import GetStatus, ReadResult, StoreError
+from mqtrail.store import GetStatus, NodeClosed, ReadResult, StoreAway, StoreError
 from mqtrail.wire import (
     PROPERTY_POP_CK,
     RAW_POP_CK,
@@ -116,6 +116,10 @@ class Taking:
                 found = self._read(topic, queue_id, start)
             if found.records:
                 found = self._keep(topic, queue_id, start, found)
+        except (StoreAway, NodeClosed):
+            if self._store.away is not None:
+                raise
+            return  # only this queue's node is away: the others are popped, and the pop is held if they have nothing
         except StoreError as error:
             self.damage = str(error)
             return

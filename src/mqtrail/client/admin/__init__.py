@@ -23,8 +23,9 @@ from .delays import BrokerDelays, DelayedMessage, LevelCount
 from .groups import Member
 from .half_messages import BrokerHalfMessages, HalfMessage
 from .handed_out import BrokerPops, HandedOut
+from .ledger_groups import LedgerMemberInfo, LedgerReport
 from .messages import END_MS_MAX, QueryResult, Resent, Track, TrackStatus
-from .offsets import QueueMove
+from .offsets import SERVER_SIDE_RESET, QueueMove
 from .places import OFFSETS_AT_MEMBERS
 from .replicas import ReplicaInfo, ReplicaReport
 from .topics import Deleted
@@ -32,6 +33,7 @@ from .topics import Deleted
 __all__ = [
     "END_MS_MAX",
     "OFFSETS_AT_MEMBERS",
+    "SERVER_SIDE_RESET",
     "AclVersion",
     "Admin",
     "BrokerDelays",
@@ -47,6 +49,8 @@ __all__ = [
     "HalfMessage",
     "HandedOut",
     "LagSum",
+    "LedgerMemberInfo",
+    "LedgerReport",
     "LevelCount",
     "Member",
     "QueryResult",

@@ -1,4 +1,4 @@
-"""Access control: users and policies of 5.x (3001 to 3010), and the accounts of 4.9's ACL files (50 to 53).
+"""Access control: users and policies of 5.x (3001 to 3010), and the accounts of 4.9's ACL files (50 to 54).
 
 Every change goes to all masters of a cluster, or to one broker; the result lists each broker. Slaves do not copy users
 and policies from their master, so these are changed on slaves too: otherwise a deleted user could read there, and would
@@ -11,6 +11,7 @@ from typing import Any
 
 from mqtrail.wire import (
     AclAccountHeader,
+    AclAccounts,
     AclFilterHeader,
     AclInfo,
     BodyError,
@@ -227,6 +228,18 @@ class AdminAccess(AdminHandover):
         ext = {"globalWhiteAddrs": ",".join(addresses)}
         code = RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG
         return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext))
+
+    async def acl_accounts(self, *, cluster: str | None = None, broker: str | None = None) -> Gathered[AclAccounts]:
+        """Each master's accounts and white addresses, without secret keys.
+
+        Apache's 5.x refuses this request, and 4.9.7 does not answer it.
+        """
+        code = RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG
+
+        async def accounts(address: str) -> AclAccounts:
+            return await self._ask(address, code, {}, AclAccounts.decode)
+
+        return await self._on_targets(cluster, broker, accounts)
 
     async def acl_versions(self, *, cluster: str | None = None, broker: str | None = None) -> Gathered[AclVersion]:
         """The versions of each master's ACL files."""

@@ -95,6 +95,10 @@ class AdminBase:
             raise ClientError(f"found no master of broker {broker!r}, expected an address host:port, or one of {known}")
         return {broker: masters[broker]}
 
+    async def broker_config(self, broker_address: str) -> dict[str, str]:
+        """A broker's settings."""
+        return await self._ask(broker_address, RequestCode.GET_BROKER_CONFIG, {}, read_settings)
+
     async def _call(self, address: str, code: RequestCode, ext: dict[str, str], body: bytes = b"") -> str:
         await self._client.call(address, code, ext, body)
         return address
@@ -195,6 +199,12 @@ async def for_each(items: Collection[T], call: Callable[[T], Awaitable[None]]) -
                 workers.create_task(work())
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
+
+
+def read_settings(body: bytes) -> dict[str, str]:
+    """Read `name=value` lines. Apache's servers write them without Java's escapes."""
+    lines = (line.partition("=") for line in body.decode("utf-8", "replace").split("\n"))
+    return {name.strip(): value.strip() for name, equals, value in lines if equals and not name.startswith("#")}
 
 
 def in_parts(values: Sequence[T]) -> Iterator[Sequence[T]]:

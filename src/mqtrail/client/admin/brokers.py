@@ -14,7 +14,7 @@ from mqtrail.wire import (
 )
 
 from ..core import reply_number
-from .base import Gathered
+from .base import Gathered, read_settings
 from .messages import AdminMessages
 
 
@@ -70,10 +70,6 @@ class AdminBrokers(AdminMessages):
             BrokerInfo(cluster, name, broker_id, address, reports.found.get(address), reports.failures.get(address))
             for cluster, name, broker_id, address in places
         ]
-
-    async def broker_config(self, broker_address: str) -> dict[str, str]:
-        """A broker's settings."""
-        return await self._ask(broker_address, RequestCode.GET_BROKER_CONFIG, {}, _properties_of)
 
     async def set_broker_config(
         self, settings: Mapping[str, str], *, cluster: str | None = None, broker: str | None = None
@@ -173,19 +169,13 @@ class AdminBrokers(AdminMessages):
     async def namesrv_config(self) -> Gathered[dict[str, str]]:
         """The settings of each name server."""
         code = RequestCode.GET_NAMESRV_CONFIG
-        return await self._on_name_servers(lambda address: self._ask(address, code, {}, _properties_of))
+        return await self._on_name_servers(lambda address: self._ask(address, code, {}, read_settings))
 
     async def set_namesrv_config(self, settings: Mapping[str, str]) -> Gathered[str]:
         """Change settings of every name server."""
         body = _properties_text(settings)
         code = RequestCode.UPDATE_NAMESRV_CONFIG
         return await self._on_name_servers(lambda address: self._call(address, code, {}, body))
-
-
-def _properties_of(body: bytes) -> dict[str, str]:
-    """Read `name=value` lines. Apache's servers write them without Java's escapes."""
-    lines = (line.partition("=") for line in body.decode("utf-8", "replace").split("\n"))
-    return {name.strip(): value.strip() for name, equals, value in lines if equals and not name.startswith("#")}
 
 
 def _properties_text(settings: Mapping[str, str]) -> bytes:

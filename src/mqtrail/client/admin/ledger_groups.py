@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from mqtrail.wire import InvalidParameter, LedgerMetadataReply, parse_peers
+
 from ..core import ClientError
+from .base import Gathered
 
 
 def is_ledger(settings: Mapping[str, str]) -> bool:
@@ -22,11 +25,11 @@ class LedgerGroup:
 
     @classmethod
     def of(cls, broker_name: str, settings: Mapping[str, str]) -> Self:
-        """Return the group in a broker's settings."""
-        members: dict[str, str] = {}
-        for part in filter(None, (one.strip() for one in settings.get("dLegerPeers", "").split(";"))):
-            name, _, address = part.partition("-")
-            members[name] = address
+        """Return the group in a broker's settings. ClientError: its list of members cannot be read."""
+        try:
+            members = parse_peers(settings.get("dLegerPeers", ""))
+        except InvalidParameter as error:
+            raise ClientError(f"{error}: correct dLegerPeers of broker {broker_name}") from error
         return cls(settings.get("dLegerGroup") or broker_name, members, settings.get("dLegerSelfId", ""))
 
     @staticmethod
@@ -47,3 +50,42 @@ class LedgerGroup:
     def member_address(self, broker_id: int) -> str:
         """Return host:port of that member. ClientError: there is none."""
         return self.members[self.member_of(broker_id)]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerMemberInfo:
+    """A member as it reports itself. broker_id: of its broker while it does not lead.
+
+    end_position, committed_position: where its log ends, and up to where it knows it to be committed, in bytes. None:
+    unknown, since it is one of Apache's, or it did not answer; error says why.
+    """
+
+    member: str
+    address: str
+    broker_id: int
+    end_position: int | None = None
+    committed_position: int | None = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerReport:
+    """A DLedger group. leader: id of the member that leads, None: none does. term: None: only Apache's answered."""
+
+    group: str
+    leader: str | None
+    term: int | None
+    members: tuple[LedgerMemberInfo, ...]
+
+    @classmethod
+    def of(cls, ledger: LedgerGroup, answers: Gathered[LedgerMetadataReply]) -> Self:
+        """Return what the members answered, by id. The one in the latest term knows best who leads."""
+        latest = max(answers.values(), key=lambda one: (one.term, one.leader_id is not None), default=None)
+        members = []
+        for name, address in ledger.members.items():
+            found = answers.found.get(name)
+            end, committed = (None, None) if found is None else (found.end_position, found.committed_position)
+            error = answers.failures.get(name)
+            members.append(LedgerMemberInfo(name, address, ledger.number_of(name) + 1, end, committed, error))
+        term = None if latest is None or latest.term < 0 else latest.term
+        return cls(ledger.name, None if latest is None else latest.leader_id, term, tuple(members))

@@ -21,6 +21,7 @@ from ..core import ClientError, queue_name, reply_number
 from .base import Gathered
 from .groups import AdminGroups
 
+SERVER_SIDE_RESET: Final = "useServerSideResetOffset"
 _READ_MS: Final = struct.Struct(">q")  # the first field of TimerCheckpoint (apache/rocketmq store/timer)
 
 
@@ -230,8 +231,38 @@ class AdminOffsets(AdminGroups):
         """Move a group to the end of a topic: it does not consume the waiting messages."""
         return await self.reset_offset(group, topic, -1)
 
+    async def resets_offsets(self, broker_address: str) -> bool:
+        """Return whether a broker resets offsets itself (5.x, by its settings), also while members are online."""
+        return (await self.broker_config(broker_address)).get(SERVER_SIDE_RESET, "").lower() == "true"
+
     async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Write a group's offset of one queue. Live members overwrite it: stop them first, or use reset_offset."""
+        """Set a group's offset of one queue. A broker that resets offsets itself moves live members, too.
+
+        With other brokers, live members overwrite the offset: stop them first. A broker acknowledges commits and
+        ignores them from a reset until members pull the queue again; so the offset is read back, and reset if it is
+        another one. ClientError: the group has another offset then.
+        """
+        address = await self._commit(group, queue, offset)
+        found = await self.consumer_offset(group, queue)
+        if found == offset and not await self._is_online(group, address):
+            return
+        if await self.resets_offsets(address):
+            await self.reset_queue(group, queue, offset)
+        elif found != offset:
+            raise ClientError(
+                f"found offset {found} of {queue_name(queue)} after the commit, expected {offset}; stop the members of "
+                f"group {group!r}, and set it again"
+            )
+
+    async def _is_online(self, group: str, broker_address: str) -> bool:
+        try:
+            await self.consumer_connections(group, broker_address)
+        except ConsumerNotOnline:
+            return False
+        return True
+
+    async def _commit(self, group: str, queue: MessageQueue, offset: int) -> str:
+        """Commit an offset; return the address of the master."""
         ext = {
             "consumerGroup": group,
             "topic": queue.topic,
@@ -240,7 +271,8 @@ class AdminOffsets(AdminGroups):
             "bname": queue.broker_name,
         }
         route = await self._client.route(queue.topic)
-        await self._client.call(self._client.master(queue.broker_name, route), RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+        address = self._client.master(queue.broker_name, route)
+        return await self._call(address, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
 
     async def set_offsets(
         self, group: str, offsets: Mapping[MessageQueue, int]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mqtrail.clock import now_ms
 from mqtrail.net import ControllerError, address_list, leading_controller
@@ -10,20 +10,26 @@ from mqtrail.wire import (
     EpochCache,
     GroupReplicas,
     HaRuntimeInfo,
+    LedgerCode,
+    LedgerMetadata,
+    LedgerMetadataReply,
+    LedgerStatus,
     MQError,
     RemotingCommand,
     ReplicaState,
     RequestCode,
     SyncStateData,
     SystemError_,
+    decode_ledger_reply,
     dumps,
     read_records,
+    refusal_for,
 )
 
 from ..core import ClientError, NoControllers, read_body
 from .base import Gathered
 from .brokers import AdminBrokers
-from .ledger_groups import LedgerGroup, is_ledger
+from .ledger_groups import LedgerGroup, LedgerReport, is_ledger
 
 END_WAIT_MS = 1_000  # for the record at the end of a slave's log; a master may keep it back until it is replicated
 
@@ -53,10 +59,14 @@ class ReplicaInfo:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaReport:
-    """replicas: one for each broker. groups: what their controllers know, of groups in controller mode."""
+    """replicas: one for each broker. groups: what their controllers know, of groups in controller mode.
+
+    ledgers: what the members of DLedger groups answer. Both by the name of their brokers.
+    """
 
     replicas: list[ReplicaInfo]
     groups: Gathered[GroupReplicas]
+    ledgers: Mapping[str, LedgerReport] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +93,40 @@ class AdminReplicas(AdminBrokers):
         controlled = [name for name, addrs in brokers.items() if any(epochs.get(one) for one in addrs.values())]
         groups = await self._gather({name: self.replica_group(name) for name in controlled})
         answers = _Answers(states, epochs)
+        others = {name: addrs for name, addrs in brokers.items() if name not in controlled}
+        ledgers = (await self._gather({name: self._ledger_of(name, addrs) for name, addrs in others.items()})).found
         found: list[ReplicaInfo] = []
         for name, addrs in brokers.items():
             found += await self._of_group(name, addrs, answers, groups.found.get(name))
-        return ReplicaReport(found, groups)
+        reports = {name: await self._ledger_report(one) for name, one in ledgers.items() if one is not None}
+        return ReplicaReport(found, groups, reports)
+
+    async def _ledger_of(self, broker_name: str, addrs: Mapping[int, str]) -> LedgerGroup | None:
+        """Return the DLedger group of a broker; None: it has none, or none of its brokers shows its settings."""
+        for _, address in sorted(addrs.items()):
+            with suppress(MQError):
+                settings = await self.broker_config(address)
+                return LedgerGroup.of(broker_name, settings) if is_ledger(settings) else None
+        return None
+
+    async def _ledger_report(self, ledger: LedgerGroup) -> LedgerReport:
+        answers = await self._gather({name: self._ledger_metadata(ledger, name) for name in ledger.members})
+        return LedgerReport.of(ledger, answers)
+
+    async def _ledger_metadata(self, ledger: LedgerGroup, member: str) -> LedgerMetadataReply:
+        """Ask a member of a DLedger group. MQError: it does not answer."""
+        request = LedgerMetadata(group=ledger.name, remote_id=member)
+        command = RemotingCommand(LedgerCode.METADATA, body=request.encode())
+        reply = await self._client.pool.request(ledger.members[member], command, self._timeout_ms)
+        found = decode_ledger_reply(LedgerCode.METADATA, reply.body) if reply.body else None
+        if not isinstance(found, LedgerMetadataReply):
+            raise refusal_for(reply.code, reply.remark)
+        if found.code != LedgerStatus.SUCCESS:
+            raise ClientError(
+                f"found answer {found.code} of DLedger member {member} ({ledger.members[member]}), expected "
+                f"{int(LedgerStatus.SUCCESS)}: correct dLegerGroup or dLegerPeers there"
+            )
+        return found
 
     async def _of_group(
         self, name: str, addrs: Mapping[int, str], answers: _Answers, group: GroupReplicas | None

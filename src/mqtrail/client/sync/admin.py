@@ -82,6 +82,7 @@ class SyncAdmin(Facade[Admin]):
     plan_clone = waiting(Admin.plan_clone)
     reset_offset = waiting(Admin.reset_offset)
     reset_queue = waiting(Admin.reset_queue)
+    resets_offsets = waiting(Admin.resets_offsets)
     skip_backlog = waiting(Admin.skip_backlog)
     set_offset = waiting(Admin.set_offset)
     set_offsets = waiting(Admin.set_offsets)
@@ -141,4 +142,5 @@ class SyncAdmin(Facade[Admin]):
     set_acl_account = waiting(Admin.set_acl_account)
     delete_acl_account = waiting(Admin.delete_acl_account)
     set_white_addresses = waiting(Admin.set_white_addresses)
+    acl_accounts = waiting(Admin.acl_accounts)
     acl_versions = waiting(Admin.acl_versions)

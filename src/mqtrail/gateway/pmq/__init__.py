@@ -10,7 +10,7 @@ Source: mq-rest and mq-client of github.com/FinVolution/pmq, commit 86e2d93, and
 from .broker import BROADCAST, FAILURE_TRIES, MODE, RETRY_COUNT, PmqBroker, failure_topic, is_broadcast, tries_of
 from .desk import Full, PmqDesk, QueueName
 from .interface import PmqInterface
-from .members import Members
+from .members import Members, queues_of
 
 __all__ = [
     "BROADCAST",
@@ -25,5 +25,6 @@ __all__ = [
     "QueueName",
     "failure_topic",
     "is_broadcast",
+    "queues_of",
     "tries_of",
 ]

@@ -301,9 +301,10 @@ class PmqDesk:
         group.handing_over.clear()
         group.due_ms = 0
 
-    def name_of(self, consumer_id: int) -> str:
-        """Return the name of a consumer that is known."""
-        return self._consumers[consumer_id].name
+    def name_of(self, consumer_id: int) -> str | None:
+        """Return the name of a consumer; None: it is not known, or not any more."""
+        consumer = self._consumers.get(consumer_id)
+        return None if consumer is None else consumer.name
 
     def groups_of(self, consumer_id: int) -> list[str]:
         """Return the names of the groups of a consumer."""
@@ -334,9 +335,14 @@ class PmqDesk:
         """Return the group and its queue with this id; None: there is none."""
         return self._offsets.get(offset_id)
 
-    def hand_over(self, offset_id: int, *, has_moved: bool) -> None:
-        """Note that the owner of a queue has committed for the last time. has_moved: the offset has changed."""
-        group, queue = self._offsets[offset_id]
+    def hand_over(self, offset_id: int, version: int, *, has_moved: bool) -> None:
+        """Note that the owner of a queue has committed for the last time. has_moved: the offset has changed.
+
+        Nothing happens if the queue has another version by now, or is gone: a commit takes time.
+        """
+        group, queue = self._offsets.get(offset_id, (None, None))
+        if group is None or queue is None or queue.version != version:
+            return
         queue.version += has_moved
         group.meta_version += 1
         group.handing_over.discard(queue.owner)
@@ -349,8 +355,10 @@ class PmqDesk:
         return group is not None
 
     def moved_by_operator(self, offset_id: int, offset: int) -> None:
-        """Note that the offset is another one than that of the last commit."""
-        group, queue = self._offsets[offset_id]
+        """Note that the offset is another one than that of the last commit, unless the queue is gone."""
+        group, queue = self._offsets.get(offset_id, (None, None))
+        if group is None or queue is None:
+            return
         queue.committed = offset
         queue.version += 1
         group.meta_version += 1

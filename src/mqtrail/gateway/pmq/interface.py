@@ -20,7 +20,7 @@ from fastapi.responses import PlainTextResponse, Response
 
 from mqtrail.clock import now_ms
 from mqtrail.wire import (
-    Host,
+    OWN_HOST,
     Message,
     MQError,
     OffsetCommit,
@@ -34,6 +34,7 @@ from mqtrail.wire import (
 
 from ..caller import Caller, problem_of_error
 from ..config import CLIENT_ID, DoorConfig
+from ..exchange import host_of
 from ..gate import Gate
 from ..json_size import VALUES_MAX, has_many_values
 from ..mail import Mail, mail_of
@@ -72,7 +73,6 @@ STIRRED_S: Final = 10.0  # how long polls are held short after a change
 SLEEP_MAX_MS: Final = 1_000  # pmq's own
 TICK_S: Final = 0.5
 LOOK_S: Final = 5.0  # between two looks for new queues of topics
-NOBODY: Final = Host("127.0.0.1", 0)
 FAILURE_QUEUES: Final = 2
 PULL_MAX: Final = 500  # messages of one answer
 MEMBER_LEASE_MS: Final = EXPIRE_MS + 10_000  # of a broadcast group; each heartbeat renews it
@@ -173,7 +173,7 @@ class PmqInterface:
 
     async def _look_for_queues(self) -> None:
         """Have groups consume the queues that their topics have now, whoever changed them."""
-        broker = PmqBroker(self._caller, NOBODY)
+        broker = PmqBroker(self._caller, OWN_HOST)
         counts: dict[str, set[int]] = {}  # numbers that groups know
         looked = 0
         for group in list(self._desk.groups.values()):
@@ -216,7 +216,8 @@ class PmqInterface:
         return address_of(name, ip)
 
     async def register_group(self, body: RegisterGroupBody, broker: PmqBroker) -> Answer:
-        if not self._desk.knows(body.consumer_id):
+        member = self._desk.name_of(body.consumer_id)
+        if member is None:
             return refused(f"ConsumerId_{body.consumer_id}不存在！")
         names = body.consumer_group_names or {}
         empty: Answer = {"broadcastConsumerGroupName": {}, "consumerGroupNameNew": {}}
@@ -230,9 +231,9 @@ class PmqInterface:
             for topic in names[name] or [""]:
                 self._gate.check_subscription(name, None, topic)
             if is_broadcast(config):
-                own[name] = member_group(name, self._desk.name_of(body.consumer_id))
+                own[name] = member_group(name, member)
         for name, topics in names.items():
-            refusal = await self._enter(name, own.get(name, name), topics or (), body.consumer_id, broker)
+            refusal = await self._enter(name, own.get(name, name), topics or (), (body.consumer_id, member), broker)
             if refusal is not None:
                 return refused(refusal, **empty)
         self._desk.tick(now_ms())
@@ -240,10 +241,11 @@ class PmqInterface:
         return done(broadcastConsumerGroupName=own, consumerGroupNameNew=own)
 
     async def _enter(
-        self, asked: str, name: str, topics: Sequence[str], consumer_id: int, broker: PmqBroker
+        self, asked: str, name: str, topics: Sequence[str], consumer: tuple[int, str], broker: PmqBroker
     ) -> str | None:
         """Make a consumer a member of a group; return why it is none. name: the group that it consumes through: of a
-        broadcast group its own one."""
+        broadcast group its own one. consumer: its id and its name."""
+        consumer_id, member = consumer
         configs: dict[str, TopicConfig] = {}
         for topic in topics:
             config = await broker.topic(topic)
@@ -252,33 +254,31 @@ class PmqInterface:
             configs[topic] = config
             self._desk.check_room(name, sum(one.read_queue_nums + FAILURE_QUEUES for one in configs.values()))
         is_admitted = self._gate.admits(asked, broker.host.ip)  # else it runs without queues, as in pmq
+        readable = {
+            topic: [QueueName(topic, number) for number in range(one.read_queue_nums)] for topic, one in configs.items()
+        }
         if name != asked:
             if not is_admitted:
                 return None
-            member = self._desk.name_of(consumer_id)
-            await self.members.join(asked, member, topics, broker, MEMBER_LEASE_MS, from_first=False)
+            await self.members.join(asked, member, readable, broker, MEMBER_LEASE_MS, from_first=False)
         subscribed: dict[str, list[tuple[QueueName, bool]]] = {}
-        for topic, config in configs.items():
+        for topic, queues in readable.items():
             failure = failure_topic(name, topic)
             if await broker.topic(failure) is None:
                 await broker.create_topic(failure, FAILURE_QUEUES)
-            subscribed[topic] = [(QueueName(topic, number), False) for number in range(config.read_queue_nums)]
-            subscribed[topic] += [(QueueName(failure, number), True) for number in range(FAILURE_QUEUES)]
-        await self._begin(name, subscribed, broker)
+            if name == asked:  # else it began with its join
+                await broker.begin(name, queues)
+            failures = [QueueName(failure, number) for number in range(FAILURE_QUEUES)]
+            for queue in failures:
+                if await broker.offset_of(name, queue) is None:
+                    await broker.commit(name, queue, 0)
+            subscribed[topic] = [*((queue, False) for queue in queues), *((queue, True) for queue in failures)]
         if not self._desk.knows(consumer_id):  # it left meanwhile, and would keep its queues for ever
             self.members.leave(name)
             return f"ConsumerId_{consumer_id}不存在！"
         if is_admitted:
             self._desk.join(name, consumer_id, subscribed, now_ms())
         return None
-
-    async def _begin(self, group: str, subscribed: dict[str, list[tuple[QueueName, bool]]], broker: PmqBroker) -> None:
-        """Give a new group its offsets: the end of a normal queue, the start of a failure queue."""
-        for queues in subscribed.values():
-            await broker.begin(group, [queue for queue, is_failure in queues if not is_failure])
-            for queue, is_failure in queues:
-                if is_failure and await broker.offset_of(group, queue) is None:
-                    await broker.commit(group, queue, 0)
 
     async def deregister(self, body: DeregisterBody, broker: PmqBroker) -> Answer:
         if not body.id:
@@ -366,14 +366,15 @@ class PmqInterface:
         owned = self._desk.queues_of(group, consumer_id) if self._gate.admits(group.name, broker.host.ip) else []
         config = await broker.group(origin_of(group.name)) if owned else None
         is_paused = config is not None and not config.consume_enable  # by an operator
-        queues = {
-            str(self._desk.number_of(one.queue)): await self._queue_of(group, one, broker, is_paused=is_paused)
-            for one in owned
-        }
-        return {"meta": meta, "queues": queues}
+        found = [await self._queue_of(group, one, broker, is_paused=is_paused) for one in owned]
+        return {"meta": meta, "queues": {str(one["queueId"]): one for one in found if one is not None}}
 
-    async def _queue_of(self, group: Group, one: GroupQueue, broker: PmqBroker, *, is_paused: bool) -> Answer:
+    async def _queue_of(self, group: Group, one: GroupQueue, broker: PmqBroker, *, is_paused: bool) -> Answer | None:
+        """Return a queue as its owner reads it; None: the group has lost it meanwhile."""
         offset = await broker.offset_of(group.name, one.queue) or 0
+        end = await broker.end_of(one.queue)
+        if self._desk.group_queue(one.offset_id) is None:
+            return None
         if one.committed is None:
             one.committed = offset
         return {
@@ -392,7 +393,7 @@ class PmqInterface:
             "retryCount": FAILURE_TRIES,
             "stopFlag": int(is_paused),
             "traceFlag": 0,
-            "lastId": await broker.end_of(one.queue),
+            "lastId": end,
             "maxPullTime": 5,
             "timeout": 0,
         }
@@ -484,7 +485,7 @@ class PmqInterface:
                 )
             )
         if is_last:
-            self._desk.hand_over(item.queue_offset_id, has_moved=has_moved)
+            self._desk.hand_over(item.queue_offset_id, item.offset_version, has_moved=has_moved)
 
     async def count(self, body: CountBody, broker: PmqBroker) -> Answer:
         """Count what a group has still to read."""
@@ -495,7 +496,7 @@ class PmqInterface:
         if group is None:
             return refused("ConsumerGroupName不存在！", count=0)
         waiting = 0
-        for one in group.queues.values():
+        for one in list(group.queues.values()):  # the group may change while the broker answers
             if body.topics is None or one.queue.topic in body.topics:
                 waiting += await broker.end_of(one.queue) - (await broker.offset_of(group.name, one.queue) or 0)
         return done(count=waiting)
@@ -595,10 +596,10 @@ class PmqInterface:
                 body = decoder.decode(text)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 return _json(request, failed(f"Could not read document: {error}"))
-            client = request.client or ("127.0.0.1", 0)
+            client = host_of(request)
             try:
                 own = request.scope.get("server") or ("", 0)
-                answer = await serve(body, PmqBroker(self._caller, Host(*client), str(own[0])))
+                answer = await serve(body, PmqBroker(self._caller, client, str(own[0])))
             except Problem as problem:
                 answer = refused(problem.detail)
             except (MQError, TimeoutError) as error:
@@ -650,7 +651,7 @@ def _json(request: Request, answer: Answer) -> Response:
 
 def _server_ip(request: Request) -> str:
     server = request.scope.get("server")
-    return server[0] if server else "127.0.0.1"
+    return server[0] if server else OWN_HOST.ip
 
 
 def _address(request: Request) -> str:

@@ -8,7 +8,7 @@ the door leaves the members of the last run GRACE_MS to come back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from mqtrail.clock import now_ms
 from mqtrail.wire import (
+    OWN_HOST,
     RETRY_PREFIX,
     DeleteGroupHeader,
-    Host,
     MQError,
     NoPermission,
     RemotingCommand,
@@ -48,7 +48,6 @@ GRACE_MS: Final = 120_000  # after the start, for members of the last run
 SWEEP_MS: Final = 600_000  # between two looks for groups that no member has
 TICK_S: Final = 1.0
 AGAIN_MS: Final = 10_000  # until a group that could not be deleted is tried again
-NOBODY: Final = Host("127.0.0.1", 0)
 
 
 @dataclass(slots=True)
@@ -117,25 +116,31 @@ class Members:
             member.until_ms = 0
 
     async def join(
-        self, group: str, member: str, topics: Sequence[str], broker: PmqBroker, lease_ms: int, *, from_first: bool
+        self,
+        group: str,
+        member: str,
+        topics: Mapping[str, Sequence[QueueName]],
+        broker: PmqBroker,
+        lease_ms: int,
+        *,
+        from_first: bool,
     ) -> str:
-        """Make a member's own group, or renew its lease; return the group's name.
+        """Make a member's own group, or renew its lease; return the group's name. topics: with the queues to read.
 
-        It begins with the messages that are stored from now on; from_first: with the oldest ones. Full. TopicNotExist.
+        It begins with the messages that are stored from now on; from_first: with the oldest ones. Full.
         SubscriptionGroupNotExist. NoPermission: the group must not broadcast. InvalidParameter: its name is too long.
         """
         name = member_group(group, member)
         validate_group(name)
         async with self._turn:
             config = await self._origin(group, broker)
-            queues = {topic: await _queues_of(topic, broker) for topic in topics}
             self._check_room(group, name)
             found = self._known.get(name) or self._add(name, BroadcastMember(member, "", 0, 0))
             found.address, found.lease_ms, found.until_ms = broker.host.ip, lease_ms, self._clock() + lease_ms
             await self._write(name, config, broker)
-            for topic in queues.keys() - found.topics:
+            for topic in topics.keys() - found.topics:
                 if not from_first:
-                    await broker.begin(name, queues[topic])
+                    await broker.begin(name, topics[topic])
                 found.topics.add(topic)
         return name
 
@@ -205,7 +210,7 @@ class Members:
         """Find groups that no member has: of an earlier run, or of a receive that outlived its member. They end with
         this tick."""
         try:
-            reply = await succeed(self._caller, RemotingCommand(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG), NOBODY)
+            reply = await succeed(self._caller, RemotingCommand(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG), OWN_HOST)
             table = (await asyncio.to_thread(SubscriptionGroupTable.decode, reply.body)).subscription_group_table
         except (MQError, TimeoutError):
             self._sweep_ms = now + AGAIN_MS
@@ -219,7 +224,7 @@ class Members:
         """Delete the topics of a member's group, then its offsets and the group, so that a crash leaves it to the next
         sweep."""
         command = RemotingCommand(RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": name})
-        consumed = TopicList.decode((await succeed(self._caller, command, NOBODY)).body).topic_list
+        consumed = TopicList.decode((await succeed(self._caller, command, OWN_HOST)).body).topic_list
         own = {retry_topic(name), dlq_topic(name)}
         for topic in consumed:
             if topic.startswith(f"{name}_") and topic.endswith(FAILURE_SUFFIX):
@@ -227,12 +232,13 @@ class Members:
             elif not topic.startswith(RETRY_PREFIX):
                 own |= {pop_retry_topic(topic, name), pop_retry_topic(topic, name, v2=True)}
         for topic in sorted(own):
-            await succeed(self._caller, RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}), NOBODY)
+            await succeed(self._caller, RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}), OWN_HOST)
         header = DeleteGroupHeader(name, clean_offset=True, remove_offset=True)
-        await succeed(self._caller, RemotingCommand(RequestCode.DELETE_SUBSCRIPTIONGROUP, header.to_ext()), NOBODY)
+        await succeed(self._caller, RemotingCommand(RequestCode.DELETE_SUBSCRIPTIONGROUP, header.to_ext()), OWN_HOST)
 
 
-async def _queues_of(topic: str, broker: PmqBroker) -> list[QueueName]:
+async def queues_of(topic: str, broker: PmqBroker) -> list[QueueName]:
+    """Return the queues of a topic to read. TopicNotExist."""
     config = await broker.topic(topic)
     if config is None:
         raise TopicNotExist(f"found no topic {topic}")

@@ -29,9 +29,13 @@ class LedgerFollowing:
         """Follow the leader of a term: nothing is proved yet, but by entries of this term."""
         self.matched_index = self._log.end_index if self._log.end_term == term else -1
 
-    def push(self, request: LedgerPush) -> Status:
-        """Serve a request of the leader; return the status of the answer. Its entries may not be durable yet."""
+    def push(self, request: LedgerPush) -> Status | None:
+        """Serve a request of the leader; return the status of the answer. Its entries may not be durable yet.
+
+        None: the log is cut off first, in another thread; then the request is to be served again.
+        """
         kind = request.type
+        status: Status | None
         if kind is PushType.COMMIT:
             status = Status.SUCCESS
         elif not request.entries or (kind is not PushType.APPEND and len(request.entries) != 1):
@@ -39,14 +43,14 @@ class LedgerFollowing:
         else:
             try:
                 status = self._serve(request)
-            except MQError as error:  # of the disk, or the entries do not continue this log
+            except (MQError, OSError) as error:  # of the disk, or the entries do not continue this log
                 self.problems.append(str(error))
                 return Status.DISK_ERROR
         if status is Status.SUCCESS and kind is not PushType.COMPARE:
             self._commit_up_to(min(request.commit_index, self.matched_index), request.term)
         return status
 
-    def _serve(self, request: LedgerPush) -> Status:
+    def _serve(self, request: LedgerPush) -> Status | None:
         entries = request.entries
         before = 0
         for entry in entries:
@@ -95,7 +99,7 @@ class LedgerFollowing:
             )
         return Status.INCONSISTENT_STATE
 
-    def _truncate(self, entry: LedgerEntry, request: LedgerPush) -> Status:
+    def _truncate(self, entry: LedgerEntry, request: LedgerPush) -> Status | None:
         """Make this log end with the leader's entry."""
         log = self._log
         index, committed = entry.index, log.committed_index
@@ -112,9 +116,11 @@ class LedgerFollowing:
             )
             return Status.INCONSISTENT_STATE
         if is_there:
-            self._cut_behind(index)
+            if not self._cut_behind(index):
+                return None
         elif index == committed + 1 and log.begin_index <= committed <= log.end_index:
-            self._cut_behind(committed)
+            if not self._cut_behind(committed):
+                return None
             log.append([entry])
         else:
             self.problems.append(
@@ -130,10 +136,12 @@ class LedgerFollowing:
         log = self._log
         return index == log.end_index or log.end_term == request.term
 
-    def _cut_behind(self, index: int) -> None:
+    def _cut_behind(self, index: int) -> bool:
+        """Whether the log ends there now; else another thread will cut it off."""
         path = None if index == self._log.end_index else self._log.truncate(index)
         if path is not None:
             self.truncated.append(path)
+        return not self._log.is_cutting
 
     def _commit_up_to(self, index: int, term: int) -> None:
         """Commit what the leader committed and is proved to be here.

@@ -2,7 +2,7 @@
 
     member.serve(asker, request, now_ms)     a request of another member or of an operator
     member.answered(number, reply, now_ms)   the reply to a call; None: there is none
-    member.propose(make, now_ms)             at the leader: append an entry; NotLeader elsewhere
+    member.check_room(count)                 at the leader: may entries be appended to the log? NotLeader elsewhere
     member.tick(now_ms)                      when next_tick_ms() is due
     decided = member.take(now_ms)            after any of them, and after a flush: what to send
 
@@ -48,8 +48,9 @@ from .storage import LedgerStorage
 
 Status = LedgerStatus
 MakeBody = Callable[[int], bytes]
-"""Returns the body of an entry that begins at a position; its size does not depend on it."""
+"""Returns the record of an entry for a physical offset; its size does not depend on it."""
 OURS: Final = 1  # what `mqtrail` says in our messages
+DISK_ERRORS: Final = (MQError, OSError)  # of the log, and of term and vote: they stay as they were
 
 
 class LedgerMember:
@@ -70,6 +71,7 @@ class LedgerMember:
         self.log = log
         self.role = Role.FOLLOWER
         self.leader: str | None = None
+        self.election_count = 0  # how often it was elected
         self.following = self.following_class(log)
         self._chance = chance
         self._first_body = first_body
@@ -88,6 +90,7 @@ class LedgerMember:
         self._handing: HandingOver | None = None
         self._taking: TakingOver | None = None
         self._preferred_ms = now_ms
+        self._resigned_ms = NEVER_MS
         self._number = 0
         self._calls: dict[int, tuple[str, LedgerRequest]] = {}
         self._due: deque[tuple[int, int]] = deque()  # when each call counts as lost, in order
@@ -146,17 +149,11 @@ class LedgerMember:
 
     # What a member is asked to do.
 
-    def propose(self, make: MakeBody, now_ms: int) -> tuple[int, int]:
-        """Append an entry; return its index and term. It is committed when committed_index reaches it in this term.
-
-        make: returns the record of the entry for a physical offset. NotLeader; RaftBusy: too many wait for a majority,
-        or another member takes over.
-        """
-        self.check_room(1)
-        return self._append_own(make)
-
     def check_room(self, count: int) -> None:
-        """Check that so many entries may be appended now. NotLeader, RaftBusy: see `propose`."""
+        """Check that so many entries of this term may be appended to the log now; `take` sends them.
+
+        NotLeader; RaftBusy: too many wait for a majority, or another member takes over.
+        """
         if not self.is_leader:
             raise NotLeader(self.leader)
         if self._handing is not None:
@@ -168,12 +165,13 @@ class LedgerMember:
                 f"{self.config.pending_count_max}: try again when more members answer"
             )
 
-    def _append_own(self, make: MakeBody) -> tuple[int, int]:
-        log = self.log
-        position = log.place(LEDGER_HEAD_SIZE + len(make(0)))
-        entry = LedgerEntry(log.end_index + 1, self.term, position, make(position + LEDGER_HEAD_SIZE))
-        log.append([entry])
-        return entry.index, entry.term
+    def resign(self, why: object, now_ms: int) -> None:
+        """Lead no longer, and let the others go first: this member cannot do what a leader must."""
+        config = self.config
+        self._problem(f"this member was elected in term {self.term} and cannot lead: {why}")
+        self._follow(self.term, None, now_ms)
+        self._resigned_ms = now_ms
+        self._election_ms = now_ms + 2 * config.election_ms + int(self._chance() * config.election_ms)
 
     def lost(self, member: str, now_ms: int) -> None:
         """Note that the connection to a member closed. If it leads, the others need not wait for its silence."""
@@ -225,6 +223,7 @@ class LedgerMember:
             self._beat_ms = min(self._beat_ms, now_ms)
             self._heard_ms = min(self._heard_ms, now_ms)
             self._silent_ms = min(self._silent_ms, now_ms)
+            self._resigned_ms = min(self._resigned_ms, now_ms)
             self._preferred_ms = now_ms
             self._answers_ms = dict.fromkeys(self._answers_ms, now_ms)
             self._due = deque((now_ms + self.config.call_ms, number) for _, number in self._due)
@@ -240,11 +239,14 @@ class LedgerMember:
     def take(self, now_ms: int) -> LedgerDecided:
         """Return what to send."""
         if self.is_leader:
-            self._advance_commit()
+            try:
+                self._advance_commit()
+            except DISK_ERRORS as error:
+                self.resign(error, now_ms)
             for peer, pushing in self._pushing.items():
                 try:
                     pushing.step(now_ms)
-                except MQError as error:  # a damaged entry, which only this member lacks: the others go on
+                except DISK_ERRORS as error:  # a damaged entry, which only this member lacks: the others go on
                     self._problem(f"entries cannot be sent to member {peer}: {error}")
                     pushing.pause(now_ms)
         self._release_answers()
@@ -262,7 +264,15 @@ class LedgerMember:
         self._note_time(now_ms)
         if (status := self._is_for_another(request)) is not None:
             self._answer(asker, self._refusal(request, status))
-        elif isinstance(request, LedgerVote):
+            return
+        try:
+            self._serve(asker, request, now_ms)
+        except DISK_ERRORS as error:  # the term or the vote cannot be kept
+            self._problem(f"a request of member {request.leader_id} cannot be served: {error}")
+            self._answer(asker, self._refusal(request, Status.DISK_ERROR))
+
+    def _serve(self, asker: Hashable, request: LedgerRequest, now_ms: int) -> None:
+        if isinstance(request, LedgerVote):
             self._on_vote(asker, request, now_ms)
         elif isinstance(request, LedgerHeartbeat):
             self._on_heartbeat(asker, request, now_ms)
@@ -271,9 +281,24 @@ class LedgerMember:
         elif isinstance(request, LedgerTransfer):
             self._on_transfer(asker, request, now_ms)
         else:
-            peers = self._addresses or None
-            reply = LedgerMetadataReply(group=self.config.group, leader_id=self.leader, peers=peers)
-            self._answer(asker, reply)
+            self._answer(asker, self._metadata())
+
+    def _metadata(self) -> LedgerMetadataReply:
+        log, config = self.log, self.config
+        return LedgerMetadataReply(
+            group=config.group,
+            local_id=config.self_id,
+            leader_id=self.leader,
+            term=self.term,
+            mqtrail=OURS,
+            peers=self._addresses or None,
+            end_position=self._position_behind(log.end_index),
+            committed_position=self._position_behind(log.committed_index),
+        )
+
+    def _position_behind(self, index: int) -> int:
+        head = self.log.head(index)
+        return 0 if head is None else head.position + head.size
 
     def _is_for_another(self, request: LedgerRequest) -> Status | None:
         """Return why a request is not for this member; None: it is."""
@@ -387,6 +412,9 @@ class LedgerMember:
     def _campaign(self, now_ms: int, *, pre_vote: bool) -> None:
         """Ask for pre-votes of the next term, or begin it and ask for votes."""
         config = self.config
+        if self.log.is_cutting:  # it could not write its first entry
+            self._wait_for_votes(now_ms)
+            return
         self.leader = None
         self._votes, self._foreign, self._revotes = {config.self_id}, set(), {}
         self._wait_for_votes(now_ms)
@@ -394,8 +422,13 @@ class LedgerMember:
             self.role = Role.PRE_CANDIDATE
         else:
             pre_vote = False
+            try:
+                self.log.set_term(self.term + 1, config.self_id)
+            except DISK_ERRORS as error:
+                self._problem(f"this member asks for no votes, since it cannot keep its own: {error}")
+                self.role = Role.FOLLOWER
+                return
             self.role = Role.CANDIDATE
-            self.log.set_term(self.term + 1, config.self_id)
             if config.majority == 1:
                 self._lead(now_ms)
                 return
@@ -459,14 +492,15 @@ class LedgerMember:
         self._election_ms = now_ms + int(wait_ms + self._chance() * wait_ms * 2)
 
     def _follow(self, term: int, leader: str | None, now_ms: int) -> None:
-        """Follow a leader, or nobody yet, in a term."""
+        """Follow a leader, or nobody yet, in a term. DISK_ERRORS: the term cannot be kept; a leader steps down too."""
         is_new = term > self.term or leader != self.leader or self.role is not Role.FOLLOWER
-        if term > self.term:
-            self.log.set_term(term, None)
-            self._fail_held()
         if self.is_leader:
             self._pushing = {}
             self._wait_for_leader(now_ms)
+            self.role, self.leader = Role.FOLLOWER, None
+        if term > self.term:
+            self.log.set_term(term, None)
+            self._fail_held()
         if leader is not None and is_new:
             self.following.begin(term)
         self.role, self.leader = Role.FOLLOWER, leader
@@ -483,11 +517,11 @@ class LedgerMember:
         config = self.config
         try:
             self._first_index = self._append_first()
-        except MQError as error:
-            self._problem(f"this member was elected in term {self.term} and cannot lead: {error}")
-            self._follow(self.term, None, now_ms)
+        except DISK_ERRORS as error:
+            self.resign(error, now_ms)
             return
         self.role, self.leader = Role.LEADER, config.self_id
+        self.election_count += 1
         self._finish_handing(Status.TAKE_LEADERSHIP_FAILED)
         self._answers_ms = dict.fromkeys(config.peers, now_ms)
         self._pushing = {peer: Pushing(self.log, config, self._pusher(peer)) for peer in config.peers}
@@ -500,7 +534,11 @@ class LedgerMember:
             self._finish_taking(Status.SUCCESS)
 
     def _append_first(self) -> int:
-        return self._append_own(self._first_body)[0]
+        log, make = self.log, self._first_body
+        position = log.place(LEDGER_HEAD_SIZE + len(make(0)))
+        entry = LedgerEntry(log.end_index + 1, self.term, position, make(position + LEDGER_HEAD_SIZE))
+        log.append([entry])
+        return entry.index
 
     def _note_kind(self, member: str | None, *, is_ours: bool) -> None:
         if member in self.config.peers and self._kinds.get(member) is not is_ours:
@@ -554,6 +592,8 @@ class LedgerMember:
             self._note_kind(peer, is_ours=True)
         if reply.code == Status.SUCCESS:
             self._answers_ms[peer] = now_ms
+            if peer in self._pushing:
+                self._pushing[peer].follows = True
         elif reply.code == Status.TERM_NOT_READY:
             self._beat_ms = min(self._beat_ms, now_ms + self.config.revote_ms)
         elif reply.code == Status.EXPIRED_TERM:
@@ -569,7 +609,10 @@ class LedgerMember:
         status = self._obey(request, now_ms)
         if status is Status.SUCCESS:
             self._hear(now_ms)
-            status = self.following.push(request)
+            pushed = self.following.push(request)
+            if pushed is None:
+                return  # it is served again, once the log is cut off
+            status = pushed
         reply = self._push_reply(request, status)
         if status is Status.SUCCESS and request.type is not PushType.COMMIT:  # the leader counts COMPARE too
             self._held = deque(one for one in self._held if one[0] <= self.log.end_index)
@@ -653,6 +696,8 @@ class LedgerMember:
             self._answer(asker, self._refusal(request, Status.INCONSISTENT_LEADER))
         elif self._taking is not None:
             self._answer(asker, self._refusal(request, Status.LEADER_TRANSFERRING))
+        elif now_ms - self._resigned_ms < config.resigned_ms:
+            self._answer(asker, self._refusal(request, Status.TAKE_LEADERSHIP_FAILED))
         else:
             index = request.take_leadership_ledger_index
             self._taking = TakingOver(asker, self.term + 1, index, now_ms + config.transfer_wait_ms)
@@ -726,6 +771,14 @@ class LedgerMember:
         if found is None:
             return
         peer, request = found
+        try:
+            self._hear_reply(peer, number, request, reply, now_ms)
+        except DISK_ERRORS as error:
+            self._problem(f"a reply of member {peer} cannot be obeyed: {error}")
+
+    def _hear_reply(
+        self, peer: str, number: int, request: LedgerRequest, reply: LedgerReply | None, now_ms: int
+    ) -> None:
         if isinstance(request, LedgerTransfer):
             self._on_transfer_reply(number, reply if isinstance(reply, LedgerTransferReply) else None)
         elif isinstance(request, LedgerPush):

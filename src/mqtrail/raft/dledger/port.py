@@ -5,7 +5,7 @@
     port.take_calls()                        after any of them: commands for other members, each with its number
 
 While another thread flushes the log it must not be cut: `begin_flush` and `end_flush` say when that is, and requests to
-truncate wait.
+truncate wait. While another thread cuts it (`LedgerStorage.is_cutting`), all requests with entries wait for `end_cut`.
 
 Source: DLedgerRpcNettyService, openmessaging/dledger 0.3.1.2.
 """
@@ -39,7 +39,8 @@ from .member import LedgerMember
 
 CODE_OF_REPLIES: Final = 200  # of their commands; their bodies have the one that counts
 LEADERS_MAX: Final = 256  # connections of which it is known which member is behind them
-TRUNCATIONS_MAX: Final = 16  # that wait for a flush; more are dropped, and their leader asks again
+WAITING_MAX: Final = 16  # requests that wait for another thread; more are dropped, and their leader asks again
+CUT_OFF: Final = "entries that the leader does not have were cut off: {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class LedgerPort:
         self._problems: list[str] = []
         self._leaders: dict[PeerId, str | None] = {}  # connections of members that lead
         self._is_flushing = False
-        self._truncations: list[tuple[Peer, RemotingCommand]] = []
+        self._waiting: list[tuple[Peer, RemotingCommand]] = []
 
     def handle(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
         """Serve a request."""
@@ -86,11 +87,15 @@ class LedgerPort:
         leader = request.leader_id if isinstance(request, LedgerHeartbeat | LedgerPush) else None
         if leader in self.member.config.peers and len(self._leaders) < LEADERS_MAX:
             self._leaders[peer.id] = leader
-        if self._is_flushing and isinstance(request, LedgerPush) and request.type is PushType.TRUNCATE:
-            if len(self._truncations) < TRUNCATIONS_MAX:
-                self._truncations.append((peer, command))
-            return []
-        self.member.serve(_Asker(peer, command), request, now_ms)
+        is_cut = isinstance(request, LedgerPush) and request.type is PushType.TRUNCATE
+        waits = isinstance(request, LedgerPush) and self.member.log.is_cutting
+        if not waits and not (is_cut and self._is_flushing):
+            self.member.serve(_Asker(peer, command), request, now_ms)
+            waits = is_cut and self.member.log.is_cutting
+            if not waits:
+                return self.advance(now_ms)
+        if len(self._waiting) < WAITING_MAX:
+            self._waiting.append((peer, command))
         return self.advance(now_ms)
 
     def begin_flush(self) -> None:
@@ -100,9 +105,21 @@ class LedgerPort:
     def end_flush(self, now_ms: int) -> list[Send]:
         """Answer for what was flushed, and serve what waited."""
         self._is_flushing = False
-        truncations, self._truncations = self._truncations, []
+        return self._serve_waiting(now_ms)
+
+    def end_cut(self, path: str | None, now_ms: int) -> list[Send]:
+        """Serve what waited for a cut. path: of the file with what was cut off; None: nothing was, and whoever asked
+        asks again."""
+        if path is None:
+            self._waiting = []
+        else:
+            self._problems.append(CUT_OFF.format(path))
+        return self._serve_waiting(now_ms)
+
+    def _serve_waiting(self, now_ms: int) -> list[Send]:
+        waiting, self._waiting = self._waiting, []
         sends = self.advance(now_ms)
-        for peer, command in truncations:
+        for peer, command in waiting:
             sends += self.handle(peer, command, now_ms)
         return sends
 
@@ -147,7 +164,7 @@ class LedgerPort:
         """Return what may be sent now; call it also after entries were written or flushed."""
         decided = self.member.take(now_ms)
         self._problems += decided.problems
-        self._problems += [f"entries that the leader does not have were cut off: {path}" for path in decided.truncated]
+        self._problems += map(CUT_OFF.format, decided.truncated)
         self._calls += map(self._command, decided.calls)
         return [
             send

@@ -7,6 +7,9 @@
 The place is searched by bisection: entries match up to some index and differ behind it. Apache's leader goes down one
 entry at a time; its members answer both alike.
 
+Apache's member that does not follow this leader calls every entry inconsistent. So nothing is compared before it
+follows. Nothing is cut off unless it calls the first entry behind the place inconsistent after it knew the place.
+
 Source: DLedgerEntryPusher.EntryDispatcher, openmessaging/dledger 0.3.1.2.
 """
 
@@ -32,7 +35,8 @@ class PushState(Enum):
 class Pushing:
     """The log of one member, as its leader knows it. match_index: up to there it is the leader's; -1: not known.
 
-    is_batching: requests may have many entries, since the member is one of mqtrail.
+    is_batching: requests may have many entries, since the member is one of mqtrail. follows: whether the member
+    answered a heartbeat of this leader; one of mqtrail need not.
     """
 
     def __init__(self, log: LedgerStorage, config: LedgerConfig, send: Send) -> None:
@@ -42,6 +46,7 @@ class Pushing:
         self._send = send
         self.match_index = -1
         self.is_batching = False
+        self.follows = False
         self._flight: dict[int, tuple[int, int]] = {}  # number of a call -> last index, bytes
         self._flight_size = 0
         self._next_index = 0
@@ -52,6 +57,8 @@ class Pushing:
 
     def next_ms(self) -> int:
         """Return when `step` should be called, whatever else happens."""
+        if not (self.follows or self.is_batching):
+            return NEVER_MS
         if self.state is not PushState.APPEND:
             return self._retry_ms if self._asked is None else NEVER_MS
         tells = self._log.committed_index > self._commit_sent and not self._flight
@@ -67,6 +74,8 @@ class Pushing:
 
     def step(self, now_ms: int) -> None:
         """Send what may be sent now."""
+        if not (self.follows or self.is_batching):
+            return
         if self.state is PushState.APPEND:
             self._append(now_ms)
         elif self._asked is None and now_ms >= self._retry_ms:
@@ -102,6 +111,7 @@ class Pushing:
         self._low = self._log.begin_index - 1  # below this nothing can be compared
         self._high = self._log.end_index + 1  # from here on entries differ, or one log has none
         self._found: int | None = None  # the highest entry that matches
+        self._is_sure = False  # whether the last answer called the entry behind it inconsistent
         self._compare_index = self._log.end_index
 
     def _ask(self, now_ms: int) -> None:
@@ -117,7 +127,11 @@ class Pushing:
         log, index = self._log, self._compare_index
         begin = log.begin_index
         if reply.code == LedgerStatus.SUCCESS:
+            if index >= self._high:  # it does match: the member did not follow when it said otherwise
+                self._begin_compare(now_ms)
+                return
             self._found = self._low = index
+            self._is_sure = False
             if index == reply.end_index:
                 self._begin_append(index)
                 return
@@ -126,11 +140,16 @@ class Pushing:
             return
         else:
             self._high = min(self._high, index, reply.end_index + 1)
+            self._is_sure = True
             if self._found is None:
                 self._low = max(self._low, reply.begin_index - 1)
         if self._high - self._low > 1:
             tries_end = self._found is None and index > reply.end_index
             self._compare_index = self._high - 1 if tries_end else (self._low + self._high) // 2
+            self._retry_ms = now_ms
+            return
+        if self._found is not None and not self._is_sure and self._high <= log.end_index:
+            self._compare_index = self._high
             self._retry_ms = now_ms
             return
         self.state = PushState.TRUNCATE

@@ -48,8 +48,12 @@ class LedgerStorage(Protocol):
     def append(self, entries: Sequence[LedgerEntry]) -> None:
         """Append entries, all or none."""
 
+    @property
+    def is_cutting(self) -> bool:
+        """Whether another thread cuts off what `truncate` was called for: nothing else may change the log meanwhile."""
+
     def truncate(self, index: int) -> str | None:
-        """Cut off all entries behind one, durably; return the file with what was cut off."""
+        """Cut off all entries behind one, durably; return the file with what was cut off. None: see is_cutting."""
 
     def restart_at(self, entry: LedgerEntry) -> None:
         """Drop the whole log, and begin again with this entry."""

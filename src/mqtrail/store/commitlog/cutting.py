@@ -55,7 +55,7 @@ def last_record_before(log: CommitLog, queues: Iterable[ConsumeQueue], end: int)
 
 
 def copy_tail(disk: Disk, log: CommitLog, end: int) -> str:
-    """Copy the bytes from `end` on to a file, durably; return its path. StoreFull: there is no space."""
+    """Copy the bytes from `end` on to a file, durably; return its path. StoreFull, OSError: there is no file."""
     names = disk.list(TRUNCATED_FOLDER)
     name = base = f"{end:020}-{log.end_offset:020}"
     number = 1
@@ -63,15 +63,19 @@ def copy_tail(disk: Disk, log: CommitLog, end: int) -> str:
         number += 1
         name = f"{base}-{number}"
     path = f"{TRUNCATED_FOLDER}/{name}"
-    file = disk.open(path, log.end_offset - end)
-    at = end
-    while at < log.end_offset:
-        left = log.segments.start_of(at) + log.segments.size - at
-        size = min(COPY_CHUNK, left, log.end_offset - at)
-        file.write_at(at - end, bytes(log.read(at, size)))
-        at += size
-    file.sync()
-    file.close()
+    try:
+        file = disk.open(path, log.end_offset - end)
+        at = end
+        while at < log.end_offset:
+            left = log.segments.start_of(at) + log.segments.size - at
+            size = min(COPY_CHUNK, left, log.end_offset - at)
+            file.write_at(at - end, bytes(log.read(at, size)))
+            at += size
+        file.sync()
+        file.close()
+    except BaseException:
+        disk.remove(path)  # a part of it would pass for what was cut off, and each try would leave one more
+        raise
     return path
 
 

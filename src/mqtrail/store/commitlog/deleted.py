@@ -39,7 +39,8 @@ class DeletedTopics:
         self._file: File | None = None
         self.ends: dict[str, int] = {}
         self._slots: dict[str, int] = {}
-        self._free = list(range(SLOTS - 1, -1, -1))
+        self._used_count = 0  # slots from here on were never taken
+        self._free: list[int] = []  # slots below that are free again
         self._waiting: dict[str, int] = {}  # not in the file yet: there was no slot, or the write failed
         if disk.size(DELETED_FILE) is not None:
             self._read()
@@ -56,7 +57,8 @@ class DeletedTopics:
             if end > self.ends.get(topic, 0):
                 self.ends[topic], self._slots[topic] = end, slot
         taken = set(self._slots.values())
-        self._free = [slot for slot in self._free if slot not in taken]
+        self._used_count = max(taken, default=-1) + 1
+        self._free = [slot for slot in range(self._used_count) if slot not in taken]
 
     def _open(self) -> File:
         if self._file is None:
@@ -83,15 +85,18 @@ class DeletedTopics:
             del self._waiting[topic]
 
     def _take_slot(self, first_offset: int, dispatched_offset: int) -> int:
-        if not self._free:
+        if self.is_full:
             self._free_slots(first_offset)
-        if not self._free:
+        if self.is_full:
             self._free_slots(dispatched_offset)
-        if not self._free:
+        if self.is_full:
             raise StoreFull(
                 f"found {SLOTS} topics deleted since the last checkpoint, expected fewer: try again in a few seconds"
             )
-        return self._free.pop()
+        if self._free:
+            return self._free.pop()
+        self._used_count += 1
+        return self._used_count - 1
 
     def _free_slots(self, physical_offset: int) -> None:
         """Forget the topics whose records end at or below an offset."""
@@ -115,7 +120,7 @@ class DeletedTopics:
     @property
     def is_full(self) -> bool:
         """Whether no slot is free: the next deletion needs the slot of an earlier one."""
-        return not self._free
+        return not self._free and self._used_count == SLOTS
 
     def is_waiting(self, topic: str) -> bool:
         """Whether the deletion of a topic is not in the file yet."""

@@ -211,15 +211,28 @@ class CommitLog:
         self._durable.sync()
 
     def cut(self, end_offset: int, last_record: int) -> None:
-        """End the log, durably, behind a record that it has. No job of begin_flush may run meanwhile.
+        """End the log, durably, behind a record that it has. No job of begin_flush may run meanwhile."""
+        self.wipe_behind(end_offset, last_record)
+        self.end_cut(end_offset, last_record)
 
-        A crash in between leaves the log as it was, or some of the bytes behind the new end.
+    def wipe_behind(self, end_offset: int, last_record: int) -> None:
+        """Do the slow part of `cut`, in any thread; then call `end_cut`. Nothing may change the log meanwhile.
+
+        A crash in between leaves the log as it was, or some of the bytes behind the new end. After an error of the
+        wipe the log has a fault: some of its bytes may be zero, and its next start wipes the rest.
         """
-        flushed_offset = min(self.flushed_offset, end_offset)
         if end_offset < self.flushed_offset:
             self.lower_mark(end_offset, last_record)
+        try:
+            self.wipe(end_offset)
+        except BaseException as error:
+            self.fault = f"the log could not be cut off at physical offset {end_offset} ({error!r})"
+            raise
+
+    def end_cut(self, end_offset: int, last_record: int) -> None:
+        """Go on at the new end."""
         self._unsynced.clear()
-        self.wipe(end_offset)
+        flushed_offset = min(self.flushed_offset, end_offset)
         self.begin(end_offset, flushed_offset, last_record, scanned_from=min(self.checked_from, end_offset))
 
     def forget(self) -> None:

@@ -12,7 +12,7 @@ Source: DefaultMessageStore, CommitLog, StoreCheckpoint, apache/rocketmq store/.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
@@ -31,6 +31,7 @@ from ..base import (
     PendingRecord,
     QueueState,
     ReadResult,
+    RecordBatch,
     Recovery,
     Retention,
 )
@@ -316,7 +317,25 @@ class CommitLogStore:
             self._indexer.hand_over(begin, records, tickets, self._store_ms)
         return tickets
 
-    def begin_batch(self, topic: str, queue_id: int) -> EncodedBatch:
+    @property
+    def away_nodes(self) -> Mapping[str, str]:
+        """None: all queues are in one place."""
+        return {}
+
+    @property
+    def closes_queues(self) -> bool:
+        """False: all queues are in one place."""
+        return False
+
+    def is_end_known(self, topic: str, queue_id: int) -> bool:
+        """Return True."""
+        return True
+
+    def why_closed(self, topic: str, queue_id: int, now_ms: int) -> str | None:
+        """Return None: see `closes_queues`."""
+        return None
+
+    def begin_batch(self, topic: str, queue_id: int) -> RecordBatch:
         """Return an empty batch; see the contract."""
         return self._appender.begin_batch(topic, queue_id, self._append_batch)
 

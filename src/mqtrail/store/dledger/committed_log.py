@@ -114,9 +114,14 @@ class CommittedLog(CommitLog):
         self, physical_offset: int, *, crc: bool, torn_from: int | None = None
     ) -> tuple[RecordHead | None, memoryview, int]:
         """Return (head, view of the record, position behind it) of the entry at a position, or of the one with the
-        record at that physical offset. See CommitLog. RecordError also behind the end."""
+        record at that physical offset. See CommitLog. RecordError also behind the end, and where the log has no file:
+        it may have begun anew."""
         if physical_offset >= self.end_offset:
             raise RecordError(f"found the end of what is committed, {self.end_offset}, at {physical_offset}")
+        if not self.segments.has(physical_offset):
+            raise RecordError(
+                f"found no file with position {physical_offset}, expected one from {self.first_offset} on"
+            )
         entries = self._entries
         start = self.segments.start_of(physical_offset)
         head = self._entry_at(physical_offset, start)

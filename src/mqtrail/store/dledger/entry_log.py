@@ -59,8 +59,8 @@ class EntryLog(CommitLog):
             )
         return head
 
-    def check_body(self, head: LedgerHead, *, crc: bool, torn_from: int) -> int:
-        """Check the record of an entry; return its store time (ms). RecordError: it is none, or torn.
+    def check_body(self, head: LedgerHead, *, crc: bool, torn_from: int) -> None:
+        """Check the record of an entry. RecordError: it is none, or torn.
 
         torn_from: from there on an entry may be torn; the CRC covers the record's body only.
         """
@@ -76,4 +76,3 @@ class EntryLog(CommitLog):
             )
         if head.position >= torn_from and is_torn(view, record):
             raise RecordError(f"found a torn record, without all of its properties, at {place}")
-        return record.store_timestamp_ms

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqtrail.wire import (
+    LEDGER_MAGIC,
     LEDGER_PADDING_SIZE_MIN,
     LedgerEntry,
     LedgerHead,
@@ -57,10 +58,21 @@ class LedgerStart:
     rebuilt_units: int
 
 
+class _Cut:
+    """What is to be cut off. path: of the file with it, once it is cut off."""
+
+    def __init__(self, head: LedgerHead) -> None:
+        """head: of the entry that will be the last one."""
+        self.head = head
+        self.end = head.position + head.size
+        self.path: str | None = None
+
+
 class LedgerLog:
     """See the module. begin_index, end_index: the first and the last entry; -1: there is none.
 
-    committed_index: of the checkpoint at the start; the caller keeps it up. start: what the start found.
+    committed_index: of the checkpoint at the start; the caller keeps it up. start: what the start found. defers_cuts:
+    see `truncate`.
     """
 
     def __init__(
@@ -86,8 +98,9 @@ class LedgerLog:
         self._indexed = 0  # up to this position the index is durable
         self._pending: deque[tuple[int, int]] = deque()  # end and index of appended entries that are not flushed
         self._durable_index = -1
+        self._cut: _Cut | None = None
+        self.defers_cuts = False
         self.begin_index = self.end_index = self.end_term = -1
-        self.last_store_ms = 0
         self.start = self._recover(check_crc)
         self.state = StateFiles(disk, self.folder, self.end_term)
         self.committed_index = min(self.state.read_committed(), self.end_index)
@@ -141,10 +154,13 @@ class LedgerLog:
     @property
     def durable_index(self) -> int:
         """Index of the last entry that survives power loss; -1: none does."""
+        self._note_flushed()
+        return self._durable_index
+
+    def _note_flushed(self) -> None:
         flushed = self._log.flushed_offset
         while self._pending and self._pending[0][0] <= flushed:
             self._durable_index = self._pending.popleft()[1]
-        return self._durable_index
 
     @property
     def segment_size(self) -> int:
@@ -198,10 +214,6 @@ class LedgerLog:
             found.append(entry)
         return found
 
-    def bytes_at(self, position: int, size: int) -> bytes:
-        """Return bytes inside one data file, for example a record's."""
-        return bytes(self._log.read(position, size))
-
     # Changing. Durable after `begin_flush`, unless it says otherwise.
 
     def append(self, entries: Sequence[LedgerEntry]) -> None:
@@ -209,6 +221,8 @@ class LedgerLog:
         log = self._log
         if log.fault is not None:
             raise StoreBroken(log.fault)
+        if self._cut is not None:
+            raise StoreError(f"found {self.folder}/ being cut off, expected a log at rest: append again a moment later")
         if not entries:
             return
         parts = self._parts(entries)
@@ -253,6 +267,11 @@ class LedgerLog:
                     f"{index + 1} of term {term} or later at {place}: mappedFileSizeCommitLog must be the same at all "
                     "members"
                 )
+            if not entry.is_known:
+                raise LogDiffers(
+                    f"found entry {entry.index} with magic {entry.magic}, expected {LEDGER_MAGIC}: a later version of "
+                    "DLedger made it; run DLedger 0.3.1.2 at all members"
+                )
             if entry.size + LEDGER_PADDING_SIZE_MIN > segment_size:
                 raise LogDiffers(
                     f"found an entry of {entry.size} bytes, expected at most {segment_size - LEDGER_PADDING_SIZE_MIN}: "
@@ -275,26 +294,56 @@ class LedgerLog:
         )
 
     def truncate(self, index: int) -> str | None:
-        """Cut off all entries behind one, durably; return the file with what was cut off, None: nothing was."""
+        """Cut off all entries behind one, durably; return the file with what was cut off, None: nothing was.
+
+        defers_cuts: note it only; begin_truncate and end_truncate do it. See is_cutting.
+        """
         head = self.head(index)
         assert head is not None, f"entry {index} is not in the log, {self.begin_index} to {self.end_index}"
         if index == self.end_index:
             return None
-        end = head.position + head.size
-        path = copy_tail(self._disk, self._log, end)
-        self._cut(end, head)
+        self._cut = _Cut(head)
+        if self.defers_cuts:
+            return None
+        try:
+            self.begin_truncate()()
+        finally:
+            path = self.end_truncate()
         return path
 
-    def _cut(self, end: int, head: LedgerHead) -> None:
+    @property
+    def is_cutting(self) -> bool:
+        """Whether `truncate` waits for another thread: until `end_truncate` nothing may change or flush the log."""
+        return self._cut is not None
+
+    def begin_truncate(self) -> Callable[[], None]:
+        """Return a function for any thread that cuts off what `truncate` asked for, durably; `end_truncate` follows."""
+        cut, log, disk = self._cut, self._log, self._disk
+        assert cut is not None, "found no cut to make, expected `truncate` to ask for one"
+
+        def run() -> None:
+            path = copy_tail(disk, log, cut.end)
+            log.wipe_behind(cut.end, cut.head.position)
+            cut.path = path
+
+        return run
+
+    def end_truncate(self) -> str | None:
+        """Go on at the new end; return the file with what was cut off. None: nothing was, and the log is as it was."""
+        cut, self._cut = self._cut, None
+        if cut is None or cut.path is None:
+            return None
+        head, end = cut.head, cut.end
+        self._log.end_cut(end, head.position)
         self._pending = deque((at, index) for at, index in self._pending if index <= head.index)
         self._indexed = min(self._indexed, head.position)
-        self._log.cut(end, head.position)
         if self._log.flushed_offset < end:
             self._pending.append((end, head.index))
         else:
             self._pending.clear()
             self._durable_index = head.index
         self.end_index, self.end_term = head.index, head.term
+        return cut.path
 
     def restart_at(self, entry: LedgerEntry) -> None:
         """Drop the whole log, durably, and begin again with this entry.
@@ -320,7 +369,7 @@ class LedgerLog:
     def expire_first(self, committed_index: int) -> int:
         """Remove the oldest data file if all of it is committed and flushed; return the bytes freed."""
         segments = self._log.segments
-        if len(segments.starts) < 2 or segments.starts[1] > self._log.flushed_offset:
+        if self._cut is not None or len(segments.starts) < 2 or segments.starts[1] > self._log.flushed_offset:
             return 0
         head = self._log.entry_head(segments.starts[1])
         if head is None or head.index > committed_index:
@@ -335,19 +384,26 @@ class LedgerLog:
 
         It may run in any thread, one at a time.
         """
+        self._note_flushed()  # under ASYNC_FLUSH nothing else does
         return self._log.begin_flush(self._indexed)
 
     def begin_checkpoint(self, committed_index: int) -> Callable[[], None]:
         """Note the log's end and what is committed; return a function that makes log and index durable and notes it.
 
-        The next start reads from there on. It may run in any thread, not beside a function of begin_flush.
+        The next start reads from there on. It may run in any thread, not beside a function of begin_flush. StoreFull:
+        all is durable, and only the note is missing.
         """
+        self._note_flushed()
         position, end_index = self._log.end_offset, self.end_index
         sync_index = self._index.begin_sync()
         sync_log = self._log.begin_flush(self._indexed)
 
         def checkpoint() -> None:
-            sync_index()
+            try:
+                sync_index()
+            except BaseException as error:
+                self._log.fault = f"the sync of {self.folder}/index failed ({error!r})"
+                raise
             sync_log()
             self._indexed = position
             self.state.note_checkpoint(min(committed_index, end_index), end_index)
@@ -411,7 +467,6 @@ class LedgerLog:
             self._pending.append((end, last.index))
             self.end_index, self.end_term = last.index, last.term
         self._indexed = 0 if mark is None else scanned_from
-        self.last_store_ms = scan.last_store_ms
         return LedgerStart(scanned_from=scanned_from, wiped_size=wiped, rebuilt_units=scan.rebuilt)
 
     def _trusted_mark(self) -> Mark | None:
@@ -480,7 +535,6 @@ class _Scan:
         self._writes_all = torn_from != NOTHING
         self.position = 0
         self.last: LedgerHead | None = None
-        self.last_store_ms = 0
         self.rebuilt = 0
 
     def run(self, position: int) -> None:
@@ -508,8 +562,7 @@ class _Scan:
             raise RecordError(
                 f"found entry {head.index} of term {head.term} behind entry {last.index} of term {last.term}"
             )
-        store_ms = self._log.check_body(head, crc=self._crc, torn_from=self._torn_from)
-        self.last_store_ms = max(self.last_store_ms, store_ms)
+        self._log.check_body(head, crc=self._crc, torn_from=self._torn_from)
 
     def _note(self, head: LedgerHead) -> None:
         found = self._index.unit(head.index)

@@ -26,6 +26,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from mqtrail.wire import (
+    FRAME_SIZE_MAX,
     LEDGER_HEAD_SIZE,
     LEDGER_PADDING_SIZE_MIN,
     TIMER_TOPIC,
@@ -56,6 +57,7 @@ TRANSACTION_MASK: Final = int(MessageSysFlag.TRANSACTION_MASK)
 HOSTS_SIZE: Final = 16  # of both hosts, IPv4, as RECORD_BASE counts them
 IN_QUEUE: Final = (0, int(MessageSysFlag.TRANSACTION_COMMIT))
 ADVANCE_COUNT_MAX: Final = 500  # entries that one call makes visible
+PUSHED_SIZE_MAX: Final = FRAME_SIZE_MAX * 3 // 4 - 4096  # of a record: a request to a member has it in base64
 
 
 class LedgerGate(Protocol):
@@ -153,8 +155,9 @@ class LedgerStore(CommitLogStore):
 
     @property
     def is_current(self) -> bool:
-        """Whether all that is committed is visible."""
-        return self._log.committed_index >= self.ledger.committed_index
+        """Whether all that is committed is visible, and nothing that the ledger dropped: it may have begun anew."""
+        index, ledger = self._log.committed_index, self.ledger
+        return index >= ledger.committed_index and index + 1 >= ledger.begin_index
 
     @property
     def last_record_offset(self) -> int:
@@ -235,12 +238,12 @@ class LedgerStore(CommitLogStore):
         hosts_size = len(record.born_host) + len(self._store_host)
         size = RECORD_BASE - HOSTS_SIZE + hosts_size + len(record.body) + topic_size + len(record.properties)
         room = self.config.segment_size - LEDGER_HEAD_SIZE - LEDGER_PADDING_SIZE_MIN
-        size_max = min(self.config.record_size_max, room)
+        size_max = min(self.config.record_size_max, room, PUSHED_SIZE_MAX)
         if size > size_max or len(record.properties) > 32767:
             raise too_large(size, size_max, len(record.body), len(record.properties))
         return size
 
-    def begin_batch(self, topic: str, queue_id: int) -> RecordBatch:  # type: ignore[override]
+    def begin_batch(self, topic: str, queue_id: int) -> RecordBatch:
         """Return an empty batch; see the contract."""
         return _Batch(self, topic, queue_id)
 
@@ -259,6 +262,12 @@ class LedgerStore(CommitLogStore):
         raise LogDiffers("found a cut of the log of a DLedger member, expected none: its leader decides what it has")
 
     # Committed entries.
+
+    def read_at(self, physical_offset: int) -> bytes:
+        """Return the record there, and that of the first entry at the log's first byte; see the contract."""
+        if physical_offset == self._log.first_offset:
+            return self._reader.record_at(physical_offset + LEDGER_HEAD_SIZE)
+        return super().read_at(physical_offset)
 
     def advance(self, count_max: int = ADVANCE_COUNT_MAX) -> list[QueueKey]:
         """Make at most so many committed entries visible; return the queues that have grown.

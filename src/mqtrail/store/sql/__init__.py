@@ -3,7 +3,19 @@
 It needs SQLAlchemy, `pip install mqtrail[pmq]`; only `mqtrail up --store` and `mqtrail pmq` import it.
 """
 
-from .facts import DatabaseFacts, QueueTable, WriterStart, look_at
+from .facts import DatabaseFacts, NodeFacts, QueueTable, WriterStart, look_at, set_node
+from .nodes import NodeDatabase
+from .registry import parse_node
 from .store import SqlStore
 
-__all__ = ["DatabaseFacts", "QueueTable", "SqlStore", "WriterStart", "look_at"]
+__all__ = [
+    "DatabaseFacts",
+    "NodeDatabase",
+    "NodeFacts",
+    "QueueTable",
+    "SqlStore",
+    "WriterStart",
+    "look_at",
+    "parse_node",
+    "set_node",
+]

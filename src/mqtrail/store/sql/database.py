@@ -14,9 +14,9 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Row, Select, delete, insert, or_, select, text, update
+from sqlalchemy import Connection, Row, Select, delete, insert, inspect, or_, select, text, update
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoTurn
 
@@ -24,9 +24,18 @@ from mqtrail import __version__
 
 from ..errors import StoreAway, StoreBroken, StoreError
 from .engines import CLOCKS, is_server, make_engine, open_problem, parse
-from .schema import METADATA, STARTS_KEPT, STORE, STORE_ROW, VERSION, WRITER, check_shape
+from .schema import MEMBER, METADATA, STARTS_KEPT, STORE, STORE_ROW, VERSION, WRITER, check_shape
 
 Result = TypeVar("Result")
+
+
+class NodeMember(NamedTuple):
+    """A node of a store. store: the id of the store."""
+
+    name: str
+    store: str
+
+
 Apart = Callable[[Callable[[], Any]], Any]
 """Runs a function and returns its result, or raises TimeoutError when that takes too long."""
 
@@ -43,10 +52,20 @@ class Database:
     another thread.
     """
 
-    def __init__(self, url: str, record_size_max: int, apart: Apart | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        record_size_max: int,
+        apart: Apart | None = None,
+        member: NodeMember | None = None,
+        *,
+        may_be_away: bool = False,
+    ) -> None:
         """Open it and become its writer. InvalidParameter: the URL is unusable. StoreError: the database is.
 
-        record_size_max: bytes of the largest record. apart: runs what the caller's thread asks a server.
+        record_size_max: bytes of the largest record. apart: runs what the caller's thread asks a server. member: which
+        node of which store it is; None: the home of a store. may_be_away: a server that does not answer is opened by
+        `revive`.
         """
         parsed = parse(url)
         self._is_server = is_server(parsed)
@@ -56,11 +75,15 @@ class Database:
         self._engine = make_engine(parsed)
         self._reads_engine = make_engine(parsed, reads=True)
         self._reads: Connection | None = None
+        self._as = record_size_max, member
+        self.is_open = False
+        self.end_offset = self.store_ms = 0
         try:
-            with self._engine.begin() as connection:
-                self._take_over(connection, record_size_max)
-            self._connect_reads()
+            self._open()
         except SQLAlchemyError as error:
+            if may_be_away and self._may_be_away(error):
+                self.away = cause(error)
+                return
             self.close()
             raise StoreError(
                 f"found that the database cannot be opened ({cause(error)}), expected one that mqtrail may change: "
@@ -70,7 +93,14 @@ class Database:
             self.close()
             raise
 
-    def _take_over(self, connection: Connection, record_size_max: int) -> None:
+    def _open(self) -> None:
+        record_size_max, member = self._as
+        with self._engine.begin() as connection:
+            self._take_over(connection, record_size_max, member)
+        self._connect_reads()
+        self.is_open = True
+
+    def _take_over(self, connection: Connection, record_size_max: int, member: NodeMember | None) -> None:
         """Make the tables if there are none, and become the writer. StoreError: it is not a database for this."""
         if (problem := open_problem(connection, record_size_max)) is not None:
             raise StoreError(problem)
@@ -78,7 +108,11 @@ class Database:
             METADATA.create_all(connection, tables=[table for table in METADATA.sorted_tables if table is not STORE])
             STORE.create(connection)  # last: without it the start is repeated
         WRITER.create(connection, checkfirst=True)  # a database of an earlier version has none
+        if member is not None:
+            MEMBER.create(connection, checkfirst=True)
         self.is_new = connection.execute(select(STORE.c.id)).first() is None
+        if (problem := _member_problem(connection, member, is_new=self.is_new)) is not None:
+            raise StoreError(problem)
         if self.is_new:
             row = {"id": STORE_ROW, "version": VERSION, "writer": 0, "end_offset": 0, "store_ms": 0}
             connection.execute(insert(STORE), row)
@@ -91,8 +125,8 @@ class Database:
         self._writer: int = found.writer + 1
         connection.execute(update(STORE).values(writer=self._writer))
         _note_writer(connection, self._writer)
-        self.end_offset: int = found.end_offset
-        self.store_ms: int = found.store_ms
+        self.end_offset = found.end_offset
+        self.store_ms = found.store_ms
 
     def _connect_reads(self) -> None:
         if self._reads is not None:
@@ -170,11 +204,16 @@ class Database:
         """In the flush thread: connect to a server that was away. StoreAway: it still is."""
         if self.away is None:
             return
-        with self.transaction():
-            pass
         try:
-            self._connect_reads()
-        except DBAPIError as error:
+            if self.is_open:
+                with self.transaction():
+                    pass
+                self._connect_reads()
+            else:
+                self._open()
+        except StoreAway:
+            raise
+        except (DBAPIError, StoreError) as error:
             self.away = cause(error)
             raise StoreAway(self.away) from error
         self.away = None
@@ -191,6 +230,25 @@ class Database:
             self._reads.close()
         for engine in (self._reads_engine, self._engine):
             engine.dispose()
+
+
+def _member_problem(connection: Connection, member: NodeMember | None, *, is_new: bool) -> str | None:
+    """Return why a database is not what it is opened as; None: it is. A new one becomes the member."""
+    found = connection.execute(select(MEMBER)).first() if inspect(connection).has_table(MEMBER.name) else None
+    if member is None:
+        if found is None:
+            return None
+        return f"found the node {found.name} of another store, expected a home: name the database of that store's --db"
+    if found is None and is_new:
+        connection.execute(insert(MEMBER), {"id": 1, "name": member.name, "store": member.store})
+        return None
+    if found is not None and (found.name, found.store) == member:
+        return None
+    owner = "messages of a store of its own" if found is None else f"the node {found.name} of {found.store}"
+    return (
+        f"found {owner} in the database of the node {member.name}, expected an empty database or this node of "
+        f"{member.store}: correct its URL, or name an empty database"
+    )
 
 
 def _note_writer(connection: Connection, writer: int) -> None:

@@ -1,4 +1,4 @@
-"""What an operator wants to know of a database: its server, its size, its tables. It only reads.
+"""What an operator wants to know of a database: its server, its size, its tables, its nodes; and states of nodes.
 
 It opens connections of its own and never becomes the writer, so it may be used beside a broker, and without one.
 """
@@ -10,13 +10,32 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, inspect, select, text
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, func, inspect, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
+
+from mqtrail.wire import InvalidParameter
 
 from ..errors import StoreError
 from .database import REMEDIES, cause
 from .engines import BUSY_S, CLOCKS, is_server, make_engine, parse
-from .schema import QUEUE, STORE, VERSION, WRITER, QueueUse, check_shape, message_table
+from .nodes import kind_of
+from .schema import (
+    ASSIGNMENT,
+    HOME,
+    HOME_NAME,
+    NODE,
+    PARKED,
+    QUEUE,
+    STORE,
+    VERSION,
+    WRITER,
+    NodeKind,
+    NodeState,
+    QueueUse,
+    check_shape,
+    has_nodes,
+    message_table,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +68,26 @@ class WriterStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """A node of a store. queues: that it has, or will have. parked: messages that the home keeps for it. away: why it
+    did not answer the broker, as last noted; None: it did. url: without the password."""
+
+    name: str
+    kind: str
+    state: str
+    away: str | None
+    queues: int
+    parked: int
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseFacts:
     """A database of messages. Times are ms since 1970 UTC, sizes bytes; None: the server does not say.
 
     database: URL without the password. clock_ms: the server's clock. writer: number of the process that may write, one
     more at each start. writers: the last starts, the latest first. committed_size: bytes of all committed records since
-    the first start. queues: None: not asked.
+    the first start. queues: None: not asked. nodes: of its store, the home first; none: there is only this database.
     """
 
     database: str
@@ -72,6 +105,7 @@ class DatabaseFacts:
     committed_size: int
     last_stored_ms: int
     queues: tuple[QueueTable, ...] | None
+    nodes: tuple[NodeFacts, ...]
 
 
 _MYSQL: Final = {
@@ -164,7 +198,91 @@ def _facts(connection: Connection, url: URL, *, queues: bool, sizes: bool) -> Da
         committed_size=row.end_offset,
         last_stored_ms=row.store_ms,
         queues=tuple(_queue_table(connection, one, measured) for one in tables) if queues else None,
+        nodes=_nodes(connection, sum(one.state == QueueUse.USED for one in tables)),
     )
+
+
+def _nodes(connection: Connection, home_queues: int) -> tuple[NodeFacts, ...]:
+    if not has_nodes(connection):
+        return ()
+    counts = [
+        connection.execute(select(table.c.node, func.count()).group_by(table.c.node)).all()
+        for table in (ASSIGNMENT, PARKED)
+    ]
+    queues, parked = ({number: count for number, count in rows} for rows in counts)  # noqa: C416  # rows are no pairs
+    queues[HOME] = home_queues
+    return tuple(
+        NodeFacts(
+            name=row.name,
+            kind=row.kind,
+            state=row.state,
+            away=row.away,
+            queues=queues.get(row.number, 0),
+            parked=parked.get(row.number, 0),
+            url=row.url,
+        )
+        for row in connection.execute(select(NODE).order_by(NODE.c.number))
+    )
+
+
+def set_node(
+    url: str, name: str, *, kind: str | None = None, state: str | None = None, force: bool = False
+) -> NodeFacts:
+    """Change a node of the store whose home is at url; return it. A running broker follows within a second.
+
+    force: also if no node is left that takes new messages of a topic. InvalidParameter: kind or state is unknown, or no
+    such node is left. StoreError: the database cannot be used, or has no such node.
+    """
+    parsed = parse(url)
+    engine = make_engine(parsed) if is_server(parsed) else _engine_of_file(parsed)
+    try:
+        with engine.begin() as connection:
+            nodes = _nodes(connection, 0) if check_shape(connection) else ()
+            if name not in [node.name for node in nodes]:
+                known = ", ".join(node.name for node in nodes) or "none"
+                raise StoreError(f"found no node {name} in this store, expected one of its nodes: {known}")
+            if name == HOME_NAME and state == NodeState.CLOSED:
+                raise InvalidParameter("found the home to be closed, expected read-only: the broker itself reads it")
+            if not force and state is not None and state != NodeState.READ_WRITE:
+                _check_left(connection, name)
+            changes = {"kind": kind and NodeKind(kind), "state": state and NodeState(state)}
+            values = {column: value for column, value in changes.items() if value is not None}
+            if values:
+                connection.execute(update(NODE).where(NODE.c.name == name).values(values))
+            used = select(func.count()).where(QUEUE.c.state == QueueUse.USED)
+            home_queues: int = connection.execute(used).scalar_one()
+            return next(node for node in _nodes(connection, home_queues) if node.name == name)
+    except SQLAlchemyError as error:
+        raise StoreError(
+            f"found that the database cannot be changed ({cause(error)}), expected the home of a store: "
+            f"{REMEDIES[is_server(parsed)]}"
+        ) from error
+    finally:
+        engine.dispose()
+
+
+def _engine_of_file(url: URL) -> Engine:
+    """Return an engine that changes an existing file."""
+    shown = url.set(database=f"file:{quote(url.database or '')}", query={"mode": "rw", "uri": "true"})
+    return create_engine(shown, poolclass=NullPool, connect_args={"timeout": BUSY_S})
+
+
+def _check_left(connection: Connection, name: str) -> None:
+    """InvalidParameter: without this node no queue of some topic takes messages."""
+    rows = connection.execute(select(NODE)).all()
+    open_nodes = {row.number for row in rows if row.state == NodeState.READ_WRITE and row.name != name}
+    left: dict[str, bool] = {}
+    assigned = {(row.topic, row.queue_id): row.node for row in connection.execute(select(ASSIGNMENT))}
+    at_home = connection.execute(select(QUEUE.c.topic, QUEUE.c.queue_id).where(QUEUE.c.state == QueueUse.USED))
+    for topic, queue_id in [*assigned, *((row.topic, row.queue_id) for row in at_home)]:
+        left[topic] = left.get(topic, False) or assigned.get((topic, queue_id), HOME) in open_nodes
+    lost = sorted(topic for topic, is_left in left.items() if not is_left and kind_of(topic) is not None)
+    if lost:
+        raise InvalidParameter(
+            f"found {len(lost)} topics with all queues on {name} or on nodes that are not read-write "
+            f"({', '.join(lost[:3])}{', …' if len(lost) > 3 else ''}), expected another writable queue of each: give "
+            "them more queues first, or pass --force"
+        )
 
 
 def _writers(connection: Connection) -> tuple[WriterStart, ...]:

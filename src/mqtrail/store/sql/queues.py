@@ -1,9 +1,9 @@
-"""The queues of a table store: which message table is whose, and what of a queue is not committed yet."""
+"""The queues of a database: which message table is whose, and what of a queue is not committed yet."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from mqtrail.wire import topic_length
 from ..base import QueueState
 from ..commitlog.foreign import refuse_bad_name
 from .database import Database
-from .schema import QUEUE, QueueUse, message_table, message_table_name
+from .schema import HOME, QUEUE, QueueUse, message_table, message_table_name
 
 TABLES_A_STEP = 16  # made at once when no table is free
 
@@ -35,9 +35,10 @@ class WaitingRecord(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class TableQueue(QueueState):
-    """A queue. number: of its message table; 0 until its first commit. waiting: its last records, which no committed
-    row holds yet."""
+    """A queue. node: number of its node. number: of its message table; 0 until its first commit. waiting: its last
+    records, which no committed row holds yet."""
 
+    node: int = HOME
     number: int = 0
     use: QueueUse = QueueUse.USED
     table: Table | None = None
@@ -58,36 +59,61 @@ class Allotment(NamedTuple):
 
 
 class TableQueues:
-    """by_key: the queues that exist. by_number: those of them that have a table. free: numbers of tables for new ones.
-    released: queues of deleted topics, whose rows are to be removed.
+    """The queues of one database. by_key: the queues that exist, also those of other nodes of the store. by_number:
+    those of this database that have a table. free: numbers of tables for new ones. released: queues of deleted topics,
+    whose rows are to be removed.
 
     Who has the turn to write allots tables (`allot`, `allotted`); everything else is the caller's thread's.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(
+        self,
+        database: Database,
+        node: int,
+        by_key: dict[tuple[str, int], TableQueue],
+        is_ours: Callable[[str, int], bool],
+    ) -> None:
+        """is_ours: whether a queue that has a table here is still this node's; otherwise its topic was deleted. A
+        database that is away is loaded later."""
         self._database = database
+        self._node = node
         self._table_count = 0
-        self.by_key: dict[tuple[str, int], TableQueue] = {}
+        self.by_key = by_key
         self.by_number: dict[int, TableQueue] = {}
         self.free: deque[int] = deque()
         self.released: list[TableQueue] = []
-        for row in database.rows(select(QUEUE).order_by(QUEUE.c.id)):
+        self._is_ours = is_ours
+        self.is_loaded = False
+        if database.away is None:
+            self.load()
+
+    def load(self) -> None:
+        """Read which table is whose. Queues that `open` has made already get theirs. StoreAway."""
+        rows = self._database.rows(select(QUEUE).order_by(QUEUE.c.id))
+        self.is_loaded = True
+        for queue in self.by_key.values():
+            if queue.node == self._node:
+                queue.next_offset = 0  # of those without a table
+        for row in rows:
             self._table_count = row.id
             if row.state == QueueUse.FREE:
                 self.free.append(row.id)
                 continue
-            queue = self._make(row.topic, row.queue_id)
+            is_used = row.state == QueueUse.USED and self._is_ours(row.topic, row.queue_id)
+            known = self.by_key.get((row.topic, row.queue_id)) if is_used else None
+            queue = known or self._make(row.topic, row.queue_id)
             queue.number, queue.table, queue.use = row.id, message_table(row.table_name), QueueUse(row.state)
             queue.first_offset, queue.next_offset = row.first_offset, row.next_offset
+            if queue.use is QueueUse.USED and not is_used:
+                queue.use = QueueUse.RELEASED
             if queue.use is QueueUse.USED:
                 self.by_key[row.topic, row.queue_id] = self.by_number[row.id] = queue
             else:
                 self.released.append(queue)
 
-    @staticmethod
-    def _make(topic: str, queue_id: int) -> TableQueue:
+    def _make(self, topic: str, queue_id: int) -> TableQueue:
         encoded = topic.encode()
-        return TableQueue(topic, queue_id, topic_length(encoded) + encoded)
+        return TableQueue(topic, queue_id, topic_length(encoded) + encoded, node=self._node)
 
     def open(self, topic: str, queue_id: int) -> TableQueue:
         """Return the queue, making it when it is new. MessageIllegal: its topic has no valid name."""
@@ -118,7 +144,7 @@ class TableQueues:
 
     def release(self, topic: str) -> list[TableQueue]:
         """Forget the topic's queues; return those that have a table or wait for one."""
-        found = [key for key in self.by_key if key[0] == topic]
+        found = [key for key, queue in self.by_key.items() if key[0] == topic and queue.node == self._node]
         queues = [queue for key in found if (queue := self.by_key.pop(key)).number or queue.waiting]
         for queue in queues:
             queue.use = QueueUse.RELEASED

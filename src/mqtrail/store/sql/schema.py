@@ -8,6 +8,13 @@
     mqtrail_unqueued  records that are in no queue: prepared and rolled back messages
     mqtrail_writer    one row per start: which process became the writer, and when; for people
 
+A store with several databases (nodes) also has these, all but the last one on the first, the home:
+
+    mqtrail_node        one row per node: its name, kind and state
+    mqtrail_assignment  one row per queue that is not on the home: its node
+    mqtrail_parked      records for a node that was away when they were to be committed
+    mqtrail_member      on a node: one row, which node of which store it is
+
 Message tables have one column per field of a record, so that they can be read with SQL. `msg_id`, `tag` and `msg_keys`
 repeat properties for that purpose; the store itself does not read them.
 """
@@ -118,6 +125,65 @@ WRITER: Final = Table(
 STARTS_KEPT: Final = 100
 
 
+class NodeKind(StrEnum):
+    """Which queues a node gets."""
+
+    NORMAL = "normal"
+    FAILURE = "failure"  # those of retries, dead letters and failure topics
+
+
+class NodeState(StrEnum):
+    """What clients may do with the queues of a node."""
+
+    READ_WRITE = "read-write"
+    READ_ONLY = "read-only"
+    CLOSED = "closed"
+
+
+HOME: Final = 0  # number of the node with settings, groups and system topics
+HOME_NAME: Final = "home"
+NODES: Final = MetaData()  # made when there are several nodes
+NODE: Final = Table(
+    "mqtrail_node",
+    NODES,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("name", String(40), nullable=False, unique=True),
+    Column("kind", String(10), nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("store", String(255), nullable=False),  # the same for all nodes of a store, in no other store
+    Column("url", Text, nullable=False),  # without the password; for people
+    Column("away", Text),  # why it does not answer; for people
+    Column("reserved_offset", LONG, nullable=False),  # of the home: no record of any node ends behind it
+    **OPTIONS,
+)
+ASSIGNMENT: Final = Table(
+    "mqtrail_assignment",
+    NODES,
+    Column("topic", String(255), primary_key=True),
+    Column("queue_id", Integer, primary_key=True, autoincrement=False),
+    Column("node", Integer, nullable=False),
+    Column("next_offset", LONG, nullable=False),  # of the queue, as last noted: used while its node is away at a start
+    **OPTIONS,
+)
+PARKED: Final = Table(
+    "mqtrail_parked",
+    NODES,
+    Column("physical_offset", LONG, primary_key=True, autoincrement=False),
+    Column("node", Integer, nullable=False),
+    Column("tags_code", LONG, nullable=False),
+    Column("record", BODY, nullable=False),
+    **OPTIONS,
+)
+MEMBER: Final = Table(
+    "mqtrail_member",
+    MetaData(),
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("name", String(40), nullable=False),
+    Column("store", String(255), nullable=False),
+    **OPTIONS,
+)
+
+
 def message_table(name: str) -> Table:
     """Return the table of one queue. It is in no MetaData: there may be thousands."""
     return Table(
@@ -147,6 +213,11 @@ def message_table(name: str) -> Table:
 def message_table_name(number: int) -> str:
     """Return the name of the message table with this number."""
     return f"message_{number:04}"
+
+
+def has_nodes(connection: Connection) -> bool:
+    """Return whether the store on this database has, or had, several nodes."""
+    return inspect(connection).has_table(NODE.name)
 
 
 def check_shape(connection: Connection) -> bool:

@@ -7,7 +7,8 @@ docs/design/table-store.md has the tables, the order of commits and what a table
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import NoReturn
 
@@ -18,9 +19,11 @@ from ..base import (
     BatchPlaces,
     Buffer,
     IndexQueryResult,
+    NodeFetch,
     PendingRecord,
     QueueState,
     ReadResult,
+    RecordBatch,
     Recovery,
     Retention,
 )
@@ -31,11 +34,11 @@ from ..commitlog.store import at_once
 from ..disk import UNCLEAN_FILE, Disk
 from ..errors import LogDiffers, StoreAway, StoreError, StoreFull
 from ..timers import TimerFiles
+from .appending import TableAppender
 from .database import Apart, Database, in_turns
-from .queues import TableQueues
-from .reading import TableReader
-from .retention import Remover
-from .writing import RowWriter
+from .node_reading import NodesReader
+from .nodes import NodeDatabase, NodeGroup, TableNode
+from .schema import HOME
 
 Appending = Callable[[Sequence[PendingRecord], int], list[Appended]]
 
@@ -43,10 +46,10 @@ Appending = Callable[[Sequence[PendingRecord], int], list[Appended]]
 class TableBatch:
     """Many records of one queue, appended together; see RecordBatch."""
 
-    def __init__(self, topic: str, queue_id: int, writer: RowWriter, append: Appending) -> None:
+    def __init__(self, topic: str, queue_id: int, appender: TableAppender, append: Appending) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self._writer = writer
+        self._appender = appender
         self._append = append
         self._records: list[PendingRecord] = []
 
@@ -56,7 +59,7 @@ class TableBatch:
     def add(self, records: Sequence[PendingRecord]) -> None:
         """Add records. MessageIllegal: one of them cannot be stored."""
         for record in records:
-            self._writer.check_size(record)
+            self._appender.check_size(record)
             self._records.append(record._replace(body=bytes(record.body)))
 
     def append(self, now_ms: int) -> BatchPlaces:
@@ -74,10 +77,17 @@ class SqlStore:
     """See the module. disk: the broker's folder, which has its lock and the files of timers.
 
     config: its settings of segments, queue files and index have no effect here. apart: runs what the caller's thread
-    asks a server, and limits the time; None: nothing limits it.
+    asks a server, and limits the time; None: nothing limits it. nodes: further databases for queues.
     """
 
-    def __init__(self, disk: Disk, url: str, config: CommitLogConfig | None = None, apart: Apart | None = None) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        url: str,
+        config: CommitLogConfig | None = None,
+        apart: Apart | None = None,
+        nodes: Sequence[NodeDatabase] = (),
+    ) -> None:
         self.config = config or CommitLogConfig()
         self._disk = disk
         disk.lock("lock")
@@ -93,18 +103,26 @@ class SqlStore:
             disk.close()
             raise
         try:
-            self._start(unclean)
+            self._start(unclean, url, nodes)
         except BaseException:
             self.abandon()
             raise
 
-    def _start(self, unclean: bool) -> None:
+    def _start(self, unclean: bool, url: str, nodes: Sequence[NodeDatabase]) -> None:
         config = self.config
-        self._queues = TableQueues(self._database)
-        self._writer = RowWriter(self._database, self._queues, config.store_host.packed(), config.record_size_max)
-        self._reader = TableReader(self._database, self._queues, self._writer.appended)
-        self._remover = Remover(self._database, self._queues, self._reader)
-        self._min_physical_offset = self._remover.first_physical_offset(self.end_offset)
+        self._nodes = NodeGroup(url, self._database, nodes, config.record_size_max)
+        self._queues = self._nodes.by_key
+        self._log = self._nodes.log
+        self._reader = NodesReader(self._nodes)
+        self._appender = TableAppender(
+            self._log,
+            {node.number: node.writer for node in self._nodes.nodes.values()},
+            self._queues,
+            self._nodes.open,
+            config.store_host.packed(),
+            config.record_size_max,
+        )
+        self._min_physical_offset = self._first_physical_offset()
         self._full = False
         self.recovery = Recovery(
             unclean=unclean,
@@ -113,7 +131,7 @@ class SqlStore:
             wiped_size=0,
             dangling_entries=0,
             rebuilt_entries=0,
-            last_store_ms=self._writer.store_ms,
+            last_store_ms=self._log.store_ms,
             first_start=self._database.is_new,
         )
         self.timers = TimerFiles(self._disk, config.timer_log_file_size)
@@ -126,7 +144,7 @@ class SqlStore:
     @property
     def end_offset(self) -> int:
         """Physical offset of the next record."""
-        return self._writer.end_offset
+        return self._log.end_offset
 
     @property
     def min_physical_offset(self) -> int:
@@ -136,12 +154,12 @@ class SqlStore:
     @property
     def flushed_offset(self) -> int:
         """Everything below is committed."""
-        return self._writer.flushed_offset
+        return self._nodes.flushed_offset
 
     @property
     def last_record_offset(self) -> int:
         """Physical offset of the last record since the start; -1: there is none."""
-        return self._writer.last_offset
+        return self._log.last_offset
 
     @property
     def segment_size(self) -> int:
@@ -151,11 +169,12 @@ class SqlStore:
     @property
     def fault(self) -> str | None:
         """Why the store rejects appends until it is opened again; None: it accepts them."""
-        return self._writer.fault
+        return self._nodes.fault
 
     @property
     def away(self) -> str | None:
-        """Why the database does not answer at present; the next flush asks it again. None: it does."""
+        """Why the home does not answer at present; the next flush asks it again. None: it does. Without another node
+        only its queues are away."""
         return self._database.away
 
     @property
@@ -204,25 +223,30 @@ class SqlStore:
 
     def queue(self, topic: str, queue_id: int) -> QueueState:
         """Return the queue's state, making the queue when it is new."""
-        return self._queues.open(topic, queue_id)
+        return self._nodes.open(topic, queue_id)
 
     def queue_ids(self, topic: str) -> list[int]:
         """Return the ids of the topic's queues that exist, sorted."""
-        return self._queues.ids(topic)
+        return sorted(queue_id for name, queue_id in self._queues if name == topic)
 
     def topics(self) -> list[str]:
         """Return the topics that have queues, sorted."""
-        return sorted({topic for topic, _ in self._queues.by_key})
+        return sorted({topic for topic, _ in self._queues})
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the first kept queue offset."""
-        queue = self._queues.by_key.get((topic, queue_id))
+        queue = self._queues.get((topic, queue_id))
         return 0 if queue is None else queue.first_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the queue offset of the next record."""
-        queue = self._queues.by_key.get((topic, queue_id))
+        queue = self._queues.get((topic, queue_id))
         return 0 if queue is None else queue.next_offset
+
+    def is_end_known(self, topic: str, queue_id: int) -> bool:
+        """Whether `max_offset` is exact: the node of the queue has answered since the start."""
+        queue = self._queues.get((topic, queue_id))
+        return queue is None or self._nodes.node_of(queue).queues.is_loaded
 
     # -- append ----------------------------------------------------------------------------------------------------
 
@@ -233,11 +257,26 @@ class SqlStore:
                 f"found the disk more than {self.config.full_ratio:.0%} full, expected less: free space; nothing of "
                 "this request was stored"
             )
-        return self._writer.append(records, now_ms)
+        self._nodes.now_ms = now_ms
+        return self._appender.append(records, now_ms)
 
-    def begin_batch(self, topic: str, queue_id: int) -> TableBatch:
+    @property
+    def away_nodes(self) -> Mapping[str, str]:
+        """Names of the nodes that do not answer at present, without the home, and why."""
+        return {node.name: node.away for node in self._nodes.others if node.away is not None}
+
+    @property
+    def closes_queues(self) -> bool:
+        """Whether it has several nodes."""
+        return len(self._nodes.nodes) > 1
+
+    def why_closed(self, topic: str, queue_id: int, now_ms: int) -> str | None:
+        """Return why clients cannot send to a queue now: its node is away, read-only or closed. None: they can."""
+        return self._nodes.why_closed(topic, queue_id, now_ms) if self.closes_queues else None
+
+    def begin_batch(self, topic: str, queue_id: int) -> RecordBatch:
         """Return an empty batch; see the contract."""
-        return TableBatch(topic, queue_id, self._writer, self.append)
+        return TableBatch(topic, queue_id, self._appender, self.append)
 
     def append_copy(self, physical_offset: int, data: Buffer) -> int:
         """Refuse: see `log_bytes`."""
@@ -266,26 +305,28 @@ class SqlStore:
         scan_max: int | None = None,
     ) -> ReadResult:
         """Return records from queue_offset on; see the contract."""
-        self._writer.forget_committed()
-        queue = self._queues.by_key.get((topic, queue_id))
+        queue = self._queues.get((topic, queue_id))
         if end_offset is not None and end_offset >= self.end_offset:
             end_offset = None
         return self._reader.read(queue, queue_offset, count_max, size_max, tags_codes, end_offset, accepts, scan_max)
 
     @property
     def fetches(self) -> bool:
-        """True on a server whose reads another thread can run."""
-        return self._database.runs_apart
+        """True on servers whose reads another thread can run."""
+        return any(node.database.runs_apart for node in self._nodes.nodes.values())
 
     def begin_fetch(
         self, topic: str, queue_id: int, queue_offset: int, count_max: int, tags_codes: frozenset[int] | None = None
     ) -> Callable[[], None] | None:
-        """Return what a read of rows needs, for the thread of `apart`; see the contract."""
-        self._writer.forget_committed()
-        queue = self._queues.by_key.get((topic, queue_id))
-        if queue is None or not self.fetches or self.away is not None:
+        """Return what a read of rows needs, for the thread of `apart` of its node; see the contract."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or self.away is not None:
             return None
-        return self._reader.begin_fetch(queue, queue_offset, count_max, tags_codes)
+        node = self._nodes.node_of(queue)
+        if node.away is not None or not node.database.runs_apart:
+            return None
+        fetch = self._reader.begin_fetch(queue, queue_offset, count_max, tags_codes)
+        return fetch if fetch is None or node.number == HOME else NodeFetch(node.name, fetch)
 
     def read_at(self, physical_offset: int) -> bytes:
         """Return the record that starts there. QueryNotFound: there is none."""
@@ -299,7 +340,7 @@ class SqlStore:
     ) -> Generator[None, None, IndexQueryResult]:
         """Return records under topic and key; see the contract."""
         return self._reader.query_in_slices(
-            topic, key, count_max, begin_ms, end_ms, self._writer.store_ms, self.end_offset
+            topic, key, count_max, begin_ms, end_ms, self._log.store_ms, self.end_offset
         )
 
     def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> IndexQueryResult:
@@ -308,28 +349,28 @@ class SqlStore:
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the store time of a queue's record, -1 when it is not there."""
-        return self._reader.store_time(self._queues.by_key.get((topic, queue_id)), queue_offset)
+        return self._reader.store_time(self._queues.get((topic, queue_id)), queue_offset)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
         """Return the first queue offset stored at or after timestamp_ms (upper: the last at or before)."""
-        return self._reader.offset_by_time(self._queues.by_key.get((topic, queue_id)), timestamp_ms, upper=upper)
+        return self._reader.offset_by_time(self._queues.get((topic, queue_id)), timestamp_ms, upper=upper)
 
     def entries(self, topic: str, queue_id: int, queue_offset: int, count_max: int) -> list[tuple[int, int, int]]:
         """Return (physical offset, size, tags code) of entries from queue_offset on."""
-        queue = self._queues.by_key.get((topic, queue_id))
+        queue = self._queues.get((topic, queue_id))
         return [] if queue is None else self._reader.entries(queue, queue_offset, count_max)
 
     # -- upkeep ----------------------------------------------------------------------------------------------------
 
     def begin_flush(self) -> Callable[[], int]:
         """Return a function for any thread: it commits what is appended now and returns the flushed offset."""
-        return self._writer.begin_commit()
+        return self._nodes.begin_flush()
 
     def flush(self) -> int:
         """Commit everything that is appended; return the flushed offset. StoreAway: it is known to be away."""
         if self.away is not None:
             raise StoreAway(self.away)
-        return self._writer.begin_commit()()
+        return self.begin_flush()()
 
     def write_queues(self, *, sync: bool = False) -> None:
         """Remove the rows of deleted topics."""
@@ -338,8 +379,23 @@ class SqlStore:
 
     def write_queues_in_slices(self) -> Iterator[None]:
         """Remove the rows of deleted topics; yield now and then. StoreError: a later call does the rest."""
-        self._writer.forget_committed()
-        yield from in_turns(self._remover.empty_released())
+        yield from in_turns(self._empty_released())
+
+    def _empty_released(self) -> Generator[None, None, None]:
+        self._nodes.tend()
+        for node in self._nodes.nodes.values():
+            node.writer.forget_committed()
+            with self._may_be_away(node):
+                yield from node.remover.empty_released()
+
+    @contextmanager
+    def _may_be_away(self, node: TableNode) -> Iterator[None]:
+        """Leave work of another node than the home to a later time if that node is away."""
+        try:
+            yield
+        except StoreAway:
+            if node.number == HOME:
+                raise
 
     def begin_checkpoint_in_slices(self, *, index: bool = True) -> Generator[None, None, Callable[[], None]]:
         """Remove the rows of deleted topics; commits need no checkpoint."""
@@ -356,7 +412,7 @@ class SqlStore:
 
     def delete_topic(self, topic: str) -> None:
         """Forget the topic's queues. The next flush records that in the database; `write_queues` removes their rows."""
-        self._writer.release(topic)
+        self._nodes.release(topic)
 
     def expire(self, now_ms: int, *, at_any_hour: bool = False) -> int:
         """Run all slices of expire_in_slices at once."""
@@ -370,12 +426,26 @@ class SqlStore:
         hour = datetime.fromtimestamp(now_ms / 1000).hour
         if not (at_any_hour or hour in config.delete_hours or usage > config.expire_ratio):
             return 0
-        self._writer.forget_committed()
-        freed = yield from in_turns(self._remover.expire_in_slices(now_ms - config.retention_ms))
+        freed = yield from in_turns(self._expire_before(now_ms - config.retention_ms))
         if freed:
-            self._min_physical_offset = self._remover.first_physical_offset(self.end_offset)
+            self._min_physical_offset = self._first_physical_offset()
             self.timers.expire(self._min_physical_offset)
         return freed
+
+    def _expire_before(self, before_ms: int) -> Generator[None, None, int]:
+        freed = 0
+        for node in self._nodes.nodes.values():
+            node.writer.forget_committed()
+            with self._may_be_away(node):
+                freed += yield from node.remover.expire_in_slices(before_ms)
+        return freed
+
+    def _first_physical_offset(self) -> int:
+        """Return where the first kept record of all nodes starts; of a node that is away, as last known."""
+        for node in self._nodes.nodes.values():
+            with self._may_be_away(node):
+                node.first_offset = node.remover.first_physical_offset(self.end_offset)
+        return min(node.first_offset for node in self._nodes.nodes.values())
 
     def close(self, *, finishes_index: bool = True) -> None:
         """Commit everything, mark the stop as clean, close the connections. There is no index to finish.
@@ -384,7 +454,8 @@ class SqlStore:
         """
         try:
             if self.fault is None:
-                if self._writer.waits_for_commit:
+                self._nodes.note_ends_now()
+                if self.closes_queues or self._nodes.home.writer.waits_for_commit:
                     self.flush()
                 self._disk.remove(UNCLEAN_FILE)
         except StoreAway as error:
@@ -400,7 +471,10 @@ class SqlStore:
         """Close the connections as they are, as a crash would."""
         if hasattr(self, "timers"):
             self.timers.close()
-        self._database.close()
+        if hasattr(self, "_nodes"):
+            self._nodes.close()
+        else:
+            self._database.close()
         self._disk.close()
 
 

@@ -1,8 +1,7 @@
-"""Writing: records get their places in memory at once; one transaction commits all that have gathered (group commit).
+"""Writing to a database: one transaction commits all records that have gathered (group commit).
 
-A ticket is given before the commit, and the reply waits for it as it waits for a flush of the CommitLog. Places are
-given in the order of the appends, and committed in that order and without gaps: a row is never visible before an
-earlier one of its queue.
+Records have their places before (`appending`); they are committed in that order and without gaps: a row is never
+visible before an earlier one of its queue.
 
 If the connection to a server is lost in the middle of a commit, it is unknown whether it took place. The next attempt
 finds out: a transaction also moves the end of the log in `mqtrail_store`, so that row tells. If a commit fails in any
@@ -13,15 +12,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from mqtrail.wire import LONG_MAX, MessageIllegal, MessageSysFlag, RecordError, decode_head, encode_record
+from mqtrail.wire import decode_head
 
-from ..base import Appended, PendingRecord
-from ..commitlog.append import too_large
-from ..errors import StoreAway, StoreBroken, StoreFull
+from ..errors import StoreAway, StoreBroken
 from .database import Database
 from .inserting import insert_messages, insert_rows, note_ends
 from .queues import Allotment, TableQueue, TableQueues, WaitingRecord, save, save_released
@@ -29,21 +27,29 @@ from .rows import key_hashes, row_of
 from .schema import KEY, PLACE, STORE, STORE_ROW, UNQUEUED, QueueUse, message_table_name
 
 COMMIT_RECORDS_MAX = 5_000  # in one transaction
-WAITING_SIZE_MAX = 256 * 1024 * 1024  # bytes of records that are not committed
+
+
+@dataclass(slots=True)
+class TablesEnd:
+    """Where the log of a store ends. last_offset: physical offset of the last record since the start; -1: none."""
+
+    end_offset: int
+    store_ms: int
+    last_offset: int = -1
 
 
 class RowWriter:
-    """Appends and commits. end_offset, store_ms: of the last record. fault: why nothing is accepted any more."""
+    """Commits to one database. end_offset: of its last record. flushed_offset: its records below it are committed.
+    fault: why nothing is accepted any more. unready: why nothing is accepted yet. waiting_size: bytes of the records in
+    memory."""
 
-    def __init__(self, database: Database, queues: TableQueues, store_host: bytes, record_size_max: int) -> None:
+    def __init__(self, database: Database, queues: TableQueues) -> None:
         self._database = database
         self._queues = queues
-        self._store_host = store_host
-        self._record_size_max = record_size_max
-        self.end_offset = self.flushed_offset = database.end_offset
-        self.store_ms = database.store_ms
-        self.last_offset = -1
+        self.waiting_size = 0
+        self.start()
         self.fault: str | None = None
+        self.unready: str | None = None
         self._appended: list[WaitingRecord] = []
         self._to_commit: deque[WaitingRecord] = deque()  # who has the turn to write takes from its left end
         self._batch: list[WaitingRecord] = []  # taken from there, and not known to be committed
@@ -51,6 +57,10 @@ class RowWriter:
         self._in_doubt = False  # whether the batch may be committed
         self._to_release: deque[TableQueue] = deque()
         self._committed: deque[list[WaitingRecord]] = deque()  # batches that the caller's thread still has in memory
+
+    def start(self) -> None:
+        """Begin where the database ends, once it is open."""
+        self.end_offset = self.flushed_offset = self._stored_end = self._database.end_offset
 
     @property
     def waits_for_commit(self) -> bool:
@@ -62,79 +72,18 @@ class RowWriter:
         self.forget_committed()
         return self._appended
 
-    def append(self, records: Sequence[PendingRecord], now_ms: int) -> list[Appended]:
-        """Give all of records their places, or none. MessageIllegal, StoreBroken."""
-        if self.fault is not None:
-            raise StoreBroken(self.fault)
-        self.forget_committed()
-        if self.end_offset - self.flushed_offset > WAITING_SIZE_MAX:
-            raise StoreFull(
-                f"found more than {WAITING_SIZE_MAX} bytes that wait for a commit, expected fewer: check the database; "
-                "nothing of this request was stored"
-            )
-        store_ms, position = max(self.store_ms, now_ms), self.end_offset
-        offsets: dict[TableQueue, int] = {}  # their next ones, if all goes well
-        written: list[WaitingRecord] = []
-        tickets: list[Appended] = []
-        opened: list[TableQueue] = []
-        try:
-            for record in map(PendingRecord._make, records):
-                queue = self._queues.by_key.get((record.topic, record.queue_id))
-                if queue is None:
-                    queue = self._queues.open(record.topic, record.queue_id)
-                    opened.append(queue)
-                target = queue if _is_queued(record.sys_flag) else None
-                queue_offset = 0 if target is None else offsets.get(queue, queue.next_offset)
-                data = self._encode(record, queue_offset, position, store_ms)
-                position += len(data)
-                if target is not None:
-                    offsets[queue] = queue_offset + 1
-                written.append(WaitingRecord(target, data, record.tags_code, position))
-                tickets.append(Appended(position - len(data), len(data), queue_offset, position))
-        except BaseException:
-            for queue in opened:
-                self._queues.by_key.pop((queue.topic, queue.queue_id), None)
-            raise
+    def take(self, written: Sequence[WaitingRecord]) -> None:
+        """Take records that have their places in the log and in queues of this database."""
+        if self.flushed_offset == self.end_offset:  # nothing waits here: what the log has before them is elsewhere
+            self.flushed_offset = written[0].physical_offset
         for one in written:
             if one.queue is not None:
                 one.queue.next_offset += 1
                 one.queue.waiting.append(one)
-        if written:
-            self.store_ms, self.end_offset, self.last_offset = store_ms, position, written[-1].physical_offset
-            self._appended += written
-            self._to_commit += written
-        return tickets
-
-    def check_size(self, record: PendingRecord) -> None:
-        """MessageIllegal: the record cannot be stored."""
-        self._encode(record, 0, 0, 0)
-
-    def _encode(self, record: PendingRecord, queue_offset: int, physical_offset: int, store_ms: int) -> bytes:
-        """Return the bytes of a record. MessageIllegal: it cannot be stored."""
-        try:
-            data = encode_record(
-                record.topic,
-                record.body,
-                record.properties,
-                queue_id=record.queue_id,
-                queue_offset=queue_offset,
-                physical_offset=physical_offset,
-                flag=record.flag,
-                sys_flag=record.sys_flag,
-                born_timestamp_ms=record.born_timestamp_ms,
-                born_host=record.born_host,
-                store_timestamp_ms=store_ms,
-                store_host=self._store_host,
-                reconsume_times=record.reconsume_times,
-                prepared_transaction_offset=record.prepared_transaction_offset,
-            )
-        except RecordError as error:
-            raise MessageIllegal(f"found a record that cannot be stored: {error}") from error
-        if not -LONG_MAX - 1 <= record.tags_code <= LONG_MAX:
-            raise MessageIllegal(f"found the tags code {record.tags_code}, expected a number of 64 bits")
-        if len(data) > self._record_size_max:
-            raise too_large(len(data), self._record_size_max, len(record.body), len(record.properties))
-        return data
+            self.waiting_size += len(one.record)
+        self.end_offset = written[-1].end_offset
+        self._appended += written
+        self._to_commit += written
 
     def release(self, topic: str) -> None:
         """Forget the topic's queues; the next commit records that in the database."""
@@ -148,6 +97,7 @@ class RowWriter:
         while self._committed:
             batch = self._committed.popleft()
             del self._appended[: len(batch)]
+            self.waiting_size -= sum(len(one.record) for one in batch)
             for queue, count in Counter(one.queue for one in batch).items():
                 if queue is not None:
                     del queue.waiting[:count]
@@ -182,7 +132,7 @@ class RowWriter:
             if self._batch:
                 self._queues.allotted(self._allotment)
                 self._committed.append(self._batch)
-                self.flushed_offset = self._batch[-1].end_offset
+                self.flushed_offset = self._stored_end = self._batch[-1].end_offset
                 self._batch, self._allotment, self._in_doubt = [], Allotment({}, []), False
 
         try:
@@ -195,7 +145,7 @@ class RowWriter:
                 if self._batch and not self._is_committed(connection):
                     self._allotment = self._queues.allot(connection, _without_table(self._batch))
                     self._in_doubt = True
-                    _write(connection, self._batch, self._allotment.numbers, self.flushed_offset)
+                    _write(connection, self._batch, self._allotment.numbers, self._stored_end)
         except StoreAway:
             raise
         except BaseException as error:
@@ -214,9 +164,9 @@ class RowWriter:
         if not self._in_doubt:
             return False
         found: int = connection.execute(select(STORE.c.end_offset).where(STORE.c.id == STORE_ROW)).scalar_one()
-        if found not in (self.flushed_offset, self._batch[-1].end_offset):
-            raise _other_end(self.flushed_offset, found)
-        return found != self.flushed_offset
+        if found not in (self._stored_end, self._batch[-1].end_offset):
+            raise _other_end(self._stored_end, found)
+        return found != self._stored_end
 
 
 def _other_end(expected: int, found: int | None = None) -> StoreBroken:
@@ -231,17 +181,11 @@ def _without_table(batch: Sequence[WaitingRecord]) -> list[TableQueue]:
     return list(dict.fromkeys(one.queue for one in batch if one.queue is not None and not one.queue.number))
 
 
-def _is_queued(sys_flag: int) -> bool:
-    """Return whether a record has a place in its queue: prepared and rolled back messages have none."""
-    state = sys_flag & MessageSysFlag.TRANSACTION_MASK
-    return state in (0, MessageSysFlag.TRANSACTION_COMMIT)
-
-
 def _write(
-    connection: Connection, batch: Sequence[WaitingRecord], numbers: Mapping[TableQueue, int], first_offset: int
+    connection: Connection, batch: Sequence[WaitingRecord], numbers: Mapping[TableQueue, int], stored_end: int
 ) -> None:
     """Insert the rows of a batch, their places and keys, and note the new ends. numbers: of tables that are new to
-    their queues. first_offset: where the batch starts."""
+    their queues. stored_end: where the database ends."""
     rows: dict[TableQueue, list[dict[str, Any]]] = defaultdict(list)
     places: list[dict[str, Any]] = []
     keys: list[dict[str, Any]] = []
@@ -271,6 +215,6 @@ def _write(
         if found:
             insert_rows(connection, table, found)
     ends = {"end_offset": batch[-1].end_offset, "store_ms": place["store_ms"]}
-    here = (STORE.c.id == STORE_ROW) & (STORE.c.end_offset == first_offset)
+    here = (STORE.c.id == STORE_ROW) & (STORE.c.end_offset == stored_end)
     if connection.execute(update(STORE).where(here).values(ends)).rowcount != 1:
-        raise _other_end(first_offset)
+        raise _other_end(stored_end)

@@ -254,14 +254,9 @@ def _described(units: Units, episode: Episode, inside: str, count: int) -> _Desc
     """What the bad units under the conditions are: codes, errors, extent, and ids as proof."""
     bad = f"{units.in_time} AND {inside} AND {_is_bad(episode)}"
     group = "count(DISTINCT group_name)" if units.unit == "group" else "0"
-    [(messages, groups, topics, examples)] = units.ask(
-        f"""SELECT count(DISTINCT msg_id), {group}, count(DISTINCT topic),
-          list(msg_id ORDER BY at_ms, msg_id)[1:{count}]
-        FROM {units.table} WHERE {bad}"""
-    )
-    good = units.ask(
-        f"""SELECT msg_id FROM {units.table} WHERE {units.in_time} AND symptoms = 0 AND NOT ({inside})
-        ORDER BY at_ms, msg_id LIMIT {count}"""
+    good = f"{units.in_time} AND symptoms = 0 AND NOT ({inside})"
+    [(messages, groups, topics)] = units.ask(
+        f"SELECT count(DISTINCT msg_id), {group}, count(DISTINCT topic) FROM {units.table} WHERE {bad}"
     )
     codes = units.ask(
         f"""SELECT DISTINCT unnest(string_split(codes, ',')) AS code FROM {units.table} WHERE {bad} ORDER BY code"""
@@ -277,9 +272,17 @@ def _described(units: Units, episode: Episode, inside: str, count: int) -> _Desc
         message_count=messages,
         group_count=groups,
         topic_count=topics,
-        examples=",".join(examples or ()),
-        good_examples=",".join(msg_id for (msg_id,) in good),
+        examples=_first_ids(units, bad, count),
+        good_examples=_first_ids(units, good, count),
     )
+
+
+def _first_ids(units: Units, where: str, count: int) -> str:
+    """Return the ids of the first messages, each once: several groups may have a unit of one message."""
+    found = units.ask(
+        f"SELECT msg_id FROM {units.table} WHERE {where} GROUP BY msg_id ORDER BY min(at_ms), msg_id LIMIT {count}"
+    )
+    return ",".join(msg_id for (msg_id,) in found)
 
 
 # -- what belongs together -----------------------------------------------------------------------------------------
