@@ -2,11 +2,8 @@
 
 import gc
 import json
-import math
 import struct
-import time
 import zlib
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -934,22 +931,15 @@ def test_values_are_saved_as_their_general_json(tables: dict[str, dict[str, str]
         assert key_values.encode_tables(tables) == dumps_fastjson({"configTable": tables})
 
 
-def fastest(*works: Callable[[], bytes]) -> list[tuple[bytes, float]]:
-    """Return the result of each work and its least CPU time of ten, in turns, since other processes disturb some."""
-    results, times = [b""] * len(works), [math.inf] * len(works)
-    for _ in range(10):
-        for number, work in enumerate(works):
-            begun = time.process_time()
-            results[number] = work()
-            times[number] = min(times[number], time.process_time() - begun)
-    return list(zip(results, times, strict=True))
-
-
-def test_many_values_are_encoded_together() -> None:
+def test_many_values_are_encoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """A put waits for the save of the whole table, so its file must not take a call for each value."""
-    tables = {"n": {f"k{number}": "value" for number in range(20_000)}}
-    (general, one_by_one_s), (together, together_s) = fastest(
-        lambda: dumps_fastjson({"configTable": tables}), lambda: key_values.encode_tables(tables)
-    )
-    assert together == general
-    assert together_s < 0.7 * one_by_one_s
+    encode, calls = key_values._encode, [0]
+
+    def counted(value: object) -> bytes:
+        calls[0] += 1
+        return encode(value)
+
+    monkeypatch.setattr(key_values, "_encode", counted)
+    tables = {"n": {f"k{number}": "value" for number in range(2_000)}}
+    assert key_values.encode_tables(tables) == dumps_fastjson({"configTable": tables})
+    assert calls[0] <= 1 + 2_000 / key_values.PIECE_COUNT
