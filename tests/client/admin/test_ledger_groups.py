@@ -31,6 +31,20 @@ def test_members_and_broker_ids() -> None:
         group.number_of("x")
 
 
+@pytest.mark.parametrize(
+    ("others", "broker_id"),
+    [
+        ([1, 3], 2),  # the master was asked
+        ([1], 2),
+        ([1, 2], 3),  # it has ended: broker 2 was asked
+        ([2], 0),  # it has ended, and so has another one before it
+    ],
+)
+def test_id_of_the_master(others: list[int], broker_id: int) -> None:
+    """Routes show it as 0. The id of the broker that was asked is not its id if that one is a slave."""
+    assert LedgerGroup.of("broker-a", SETTINGS).leader_id(others) == broker_id
+
+
 def test_what_members_answer() -> None:
     """The member in the latest term knows who leads. Apache's tell neither term nor positions."""
     ledger = LedgerGroup.of("broker-a", SETTINGS)

@@ -1,6 +1,6 @@
 """What an operator needs to know of a DLedger group: its members, from the settings of one of its brokers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -38,6 +38,16 @@ class LedgerGroup:
         if not self_id[1:].isdigit():
             raise ClientError(f"found the id {self_id!r} of a DLedger member, expected n0, n1, …")
         return int(self_id[1:])
+
+    def leader_id(self, others: Iterable[int]) -> int:
+        """Return the broker id, while it does not lead, of the broker that routes show as master. 0: unknown.
+
+        others: the ids of the other brokers in the routes. If the master has ended, another broker was asked, and the
+        master has the only id that is left.
+        """
+        ids = {self.number_of(one) + 1 for one in self.members} - set(others)
+        own = self.number_of(self.self_id) + 1
+        return own if own in ids else ids.pop() if len(ids) == 1 else 0
 
     def member_of(self, broker_id: int) -> str:
         """Return the member of the broker that has this id while it does not lead. ClientError: there is none."""

@@ -219,15 +219,16 @@ class AdminReplicas(AdminBrokers):
         behind = {one.get("addr") for one in connections if not one.get("inSync")}
         in_sync: list[ReplicaState] = []
         others: list[ReplicaState] = []
+        master_id = ledger.leader_id(route_id for route_id in addrs if route_id)
         for route_id, address in addrs.items():
-            broker_id = route_id or ledger.number_of(ledger.self_id) + 1
+            broker_id = route_id or master_id
             one = ReplicaState(address in states, address, broker_id, broker_name)
             is_behind = not one.alive or not leads or ledger.member_address(broker_id) in behind
             (others if is_behind else in_sync).append(one)
         return GroupReplicas(
             in_sync_replicas=tuple(in_sync),
             master_address=master if leads else "",
-            master_broker_id=ledger.number_of(ledger.self_id) + 1 if leads else None,
+            master_broker_id=master_id if leads else None,
             not_in_sync_replicas=tuple(others),
         )
 
