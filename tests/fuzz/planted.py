@@ -319,7 +319,7 @@ PLANTED = (
     Planted("an error of a handler behind the net", BrokerBehindNet, _error_of_a_handler, "ValueError"),
     Planted("an error of a tick", BrokerCore, _error_of_a_tick, "ValueError: planted"),
     Planted("an error of a tick behind the net", BrokerBehindNet, _error_of_a_tick, "ValueError: planted"),
-    Planted("a record that waits for ever", BrokerCore, _waits_for_ever, "work without end", 105),
+    Planted("a record that waits for ever", BrokerCore, _waits_for_ever, "work without end", 7),
     Planted("no check of consensus", ControllerCore, _unchecked_consensus, "ControllerCore: ", 9),
     Planted("a quadratic request at a controller", ControllerCore, _slow_controller, "ms of CPU in|it hangs"),
     Planted("a quadratic answer of an admin", LyingCluster, _quadratic_answer, "ms of CPU in|it hangs"),
