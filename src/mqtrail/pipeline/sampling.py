@@ -61,7 +61,7 @@ class Topology:
     delays_ms: tuple[int, ...]  # delay of each level
     problems: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()  # of all kinds, read or not
-    without_master: tuple[str, ...] = ()  # brokers that only have slaves: consumers read there, and nobody is asked
+    without_master: tuple[str, ...] = ()  # brokers that only have slaves: consumers read there; they are not sampled
 
 
 def is_trace_topic(topic: str, trace_topic: str) -> bool:

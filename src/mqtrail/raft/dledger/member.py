@@ -492,7 +492,7 @@ class LedgerMember:
         self._election_ms = now_ms + int(wait_ms + self._chance() * wait_ms * 2)
 
     def _follow(self, term: int, leader: str | None, now_ms: int) -> None:
-        """Follow a leader, or nobody yet, in a term. DISK_ERRORS: the term cannot be kept; a leader steps down too."""
+        """Follow a leader in a term, or wait for one. DISK_ERRORS: it cannot be saved; a leader steps down too."""
         is_new = term > self.term or leader != self.leader or self.role is not Role.FOLLOWER
         if self.is_leader:
             self._pushing = {}
