@@ -134,10 +134,10 @@ def trace_client_id(text: str) -> str:
 def _columns(record: TraceRecord) -> Row:
     """Return the columns that all items of a record share, without absent values."""
     row: Row = {}
-    for field in fields(record):
-        value = getattr(record, field.name)
-        if value is not None and field.name not in _ATTRIBUTES:
-            row[TRACE_COLUMN_OF.get(field.name, field.name)] = value
+    for name in record.__struct_fields__:
+        value = getattr(record, name)
+        if value is not None and name not in _ATTRIBUTES:
+            row[TRACE_COLUMN_OF.get(name, name)] = value
     return row
 
 
