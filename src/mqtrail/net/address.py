@@ -1,6 +1,8 @@
 """Addresses as RocketMQ writes them: `ip:port`, the port after the last colon, IPv6 with or without brackets."""
 
+import socket
 from collections.abc import Sequence
+from typing import Any
 
 NAMESRV_DEFAULT = "127.0.0.1:9876"
 SHOWN_MAX = 200  # characters of a wrong address that an error quotes
@@ -21,6 +23,18 @@ def split_address(address: str) -> tuple[str, int]:
 def join_address(host: str, port: int) -> str:
     """Return `host:port`, an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def host_address(host: str, port: int | None) -> tuple[int, int, int, Any]:
+    """Return family, kind, protocol and socket address to listen on, of an IP address or a host name.
+
+    OSError: the name is unknown. UnicodeError: no host name has such a part.
+    """
+    # Python encodes a text by the rules of international names, whose tables take a third of a MiB.
+    name = host.encode() if host.isascii() else host
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    return family, kind, protocol, address
 
 
 def address_list(text: str) -> list[str]:
