@@ -27,7 +27,7 @@ from .saved import (
     SavedSearches,
     SearchesFailed,
 )
-from .seen import KnownClusters, SeenSources
+from .seen import KnownClusters, SeenCluster, SeenSources
 
 __all__ = [
     "LOCAL",
@@ -50,6 +50,7 @@ __all__ = [
     "SavedSearch",
     "SavedSearches",
     "SearchesFailed",
+    "SeenCluster",
     "SeenSources",
     "SignedOut",
     "TooManyTries",
