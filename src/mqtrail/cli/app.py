@@ -313,7 +313,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if not isinstance(error, _UsageProblem):
             raise
         shown = StringIO()
-        error.show(shown)  # type: ignore[attr-defined]
+        error.show(shown)  # type: ignore[attr-defined]  # mypy does not follow the line of __mro__
         warn_lines(shown.getvalue())
         return Exit.USAGE
     return int(code or 0)

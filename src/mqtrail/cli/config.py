@@ -316,7 +316,7 @@ def namesrv_addresses(text: str) -> tuple[str, ...]:
     from mqtrail.net import parse_namesrv
 
     try:
-        return parse_namesrv(text) if text.strip(" ;") else ()
+        return parse_namesrv(text, required=False)
     except ValueError as error:
         raise UsageError(str(error)) from None
 

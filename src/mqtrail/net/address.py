@@ -42,10 +42,10 @@ def address_list(text: str) -> list[str]:
     return [address for part in text.split(";") if (address := part.strip())]
 
 
-def parse_namesrv(text: str | Sequence[str]) -> tuple[str, ...]:
+def parse_namesrv(text: str | Sequence[str], *, required: bool = True) -> tuple[str, ...]:
     """Return the addresses of "host:port;host:port" (or of a sequence), in order and without repeats.
 
-    ValueError: a part is not host:port, or there is no address.
+    ValueError: a part is not host:port, or there is no address and one is required.
     """
     parts = address_list(text) if isinstance(text, str) else list(text)
     addresses: dict[str, None] = {}
@@ -57,6 +57,6 @@ def parse_namesrv(text: str | Sequence[str]) -> tuple[str, ...]:
                 f"name server address: found {part[:SHOWN_MAX]!r}, expected host:port, for example {NAMESRV_DEFAULT}"
             ) from None
         addresses[part] = None
-    if not addresses:
+    if required and not addresses:
         raise ValueError(f"found no name server address in {str(text)[:SHOWN_MAX]!r}, expected host:port;host:port")
     return tuple(addresses)

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
 PORT_MAX = 65_535
 BROKER_PORT_STEP = 10  # between two brokers of one node; Apache takes port - 2 and port + 1 as well
 
-NAMESRV = SettingUnit(
-    lambda text: parse_namesrv(text) if text.strip(" ;") else (), ";".join, "addresses as host:port;host:port"
-)
+NAMESRV = SettingUnit(partial(parse_namesrv, required=False), ";".join, "addresses as host:port;host:port")
 
 
 class GroupMode(Enum):

@@ -16,15 +16,14 @@ Source: DLedgerRoleChangeHandler, apache/rocketmq broker/; DLedgerCommitLog, sto
 """
 
 import asyncio
-import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from mqtrail.broker import SLAVE, SYNC_MASTER, Broker, LedgerState, Replica, ledger_number
-from mqtrail.net import Log, bound_socket, join_address
+from mqtrail.broker import SLAVE, SYNC_MASTER, LedgerState, Replica, ledger_number
+from mqtrail.net import Log
 from mqtrail.raft import NotLeader, RaftBusy
 from mqtrail.raft.dledger import LedgerConfig
 from mqtrail.store import MessageStore, RealDisk, StoreError, StoreFull
@@ -45,8 +44,8 @@ from .broker_node import BrokerNode, GroupPart, report_recovery
 from .clock import wall_clock_ms
 from .config import NodeConfig
 from .files import in_a_thread, unusable_files
+from .group_broker import GroupBroker
 from .ledger_node import LedgerNode
-from .role_changes import RoleChanges
 
 START_WAIT_S: Final = 15.0  # after which a start goes on without a leader; the broker serves as a slave then
 RETRY_S: Final = 0.2  # pause after a failure
@@ -79,7 +78,7 @@ def first_body(physical_offset: int) -> bytes:
     )
 
 
-class LedgerBroker:
+class LedgerBroker(GroupBroker):
     """Used like BrokerNode: `bind`, `start`, `stop`, once each. core: None while it does not serve."""
 
     def __init__(
@@ -90,50 +89,25 @@ class LedgerBroker:
             raise InvalidParameter(
                 "found ledger_mode (enableDLegerCommitLog) without a data folder, expected one: pass --data"
             )
-        self.name = name
-        self._folder = folder
-        self._config = config
-        self._broker_config = broker = replace(config.broker, broker_name=name)
-        self._on_failure = on_failure
-        self._peers = parse_peers(broker.ledger_peers)
-        self._socket: socket.socket | None = None
-        self._host = self._advertised = ""
-        self._namesrvs: Sequence[str] = ()
-        self._own_namesrv: str | None = None
+        super().__init__(name, folder, config, on_failure)
+        self._peers = parse_peers(self._broker_config.ledger_peers)
         self._disk: RealDisk | None = None
         self._ledger_store: LedgerStore | None = None
         self._member: LedgerNode | None = None
-        self._node: BrokerNode | None = None
         self._term: int | None = None  # in which the store takes appends
-        self._role_changes = RoleChanges()
         self._served: int | None = None  # the term in which the broker is master; None: a slave
         self._leader: str | None = None  # that was seen last
         self._followers: frozenset[str] = frozenset()  # of this member, seen last
-        self._tasks: list[asyncio.Task[None]] = []
         self._route_timers: list[asyncio.TimerHandle] = []
-        self._serves: asyncio.Future[None] | None = None  # what `start` waits for
-        self._changing = asyncio.Lock()  # while the broker is being started or stopped
-        self._wake = asyncio.Event()
         self._sending: asyncio.Handle | None = None  # of appended entries
         self._showing: asyncio.Handle | None = None  # of more committed entries
         self._is_paused = False  # another thread uses the store: nothing becomes visible meanwhile
         self._failing = ""
-        self.port = 0
-
-    @property
-    def address(self) -> str:
-        """host:port that is advertised to clients."""
-        return join_address(self._advertised, self.port)
 
     @property
     def broker_id(self) -> int:
         """The id of this broker while it does not lead."""
         return ledger_number(self._broker_config.ledger_self_id) + 1
-
-    @property
-    def core(self) -> Broker | None:
-        """The core of the broker that serves; None: it is being started."""
-        return None if self._node is None else self._node.core
 
     @property
     def store(self) -> MessageStore | None:
@@ -150,9 +124,7 @@ class LedgerBroker:
 
     def bind(self, host: str, port: int, advertised: str) -> None:
         """Take the port, open the log. BindError, StoreError: everything is released then."""
-        self._host, self._advertised = host, advertised
-        self._socket = bound_socket(host, port)
-        self.port = self._socket.getsockname()[1]
+        self._take_port(host, port, advertised)
         try:
             with unusable_files(f"broker {self.name}"):
                 self._open()
@@ -185,11 +157,6 @@ class LedgerBroker:
             waits_for_flush=broker.sync_flush,
             preferred=broker.preferred_members,
         )
-
-    def _release(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
 
     async def start(self, namesrvs: Sequence[str], own_namesrv: str | None = None) -> None:
         """Join the group, and serve once it has a leader; after START_WAIT_S without one, as a slave.
@@ -229,10 +196,7 @@ class LedgerBroker:
 
     async def stop(self) -> None:
         """Stop the broker, then leave the group. Also cleans up after a failed start."""
-        async with self._changing:
-            for task in self._tasks:
-                task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._end_tasks()
         for timer in (*self._route_timers, self._sending, self._showing):
             if timer is not None:
                 timer.cancel()
@@ -471,8 +435,10 @@ class LedgerBroker:
         node.appeared(())
 
     def _committed_in(self, store: LedgerStore, term: int) -> Callable[[], int]:
-        """Return a function: up to where the log is committed that this member wrote as leader of a term. It stands
-        still once the term is over, since the places of this leader's entries may get those of another one."""
+        """Return a function that returns the committed offset of the entries that this member wrote as leader of term.
+
+        The offset no longer moves once the term is over: entries of another leader may take the places of this one's.
+        """
         committed = store.flushed_offset
 
         def offset() -> int:

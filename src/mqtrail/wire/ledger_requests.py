@@ -134,7 +134,7 @@ class LedgerMessage(Body, frozen=True, kw_only=True):
     mqtrail: Long = 0
 
     def members(self) -> dict[str, Any]:
-        """Return the members that a Java peer would write, and `mqtrail` where it says something."""
+        """Return the members that a Java peer would write, and `mqtrail` unless it is 0."""
         members = Body.members(self)
         if not self.mqtrail:
             del members["mqtrail"]

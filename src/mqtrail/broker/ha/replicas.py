@@ -7,7 +7,7 @@ is set): it waits until so many replicas have it, this broker included; with 1 i
 Controller mode: with all_in_sync a send waits for all in-sync replicas (`in_sync`), else by the rule of 5.x for so many
 of them. A slave shows what all in-sync replicas have, as far as its master has said.
 
-DLedger group: a send waits until its entry is committed. Nobody can read others.
+DLedger group: a send waits until its entry is committed. Consumers can read only committed entries.
 Source: GroupTransferService, CommitLog.handleHA, apache/rocketmq store/; 4.9 CommitLog.submitReplicaRequest.
 """
 

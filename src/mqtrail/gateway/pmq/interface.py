@@ -42,6 +42,7 @@ from ..member_names import member_group, origin_of
 from ..problems import Problem
 from ..publishing import ANY_QUEUE, MessageSender
 from ..short_way import Operation
+from ..tasks import end_task
 from ..tracer import Tracer
 from .broker import FAILURE_TRIES, PmqBroker, failure_topic, is_broadcast, message_of, parts_of, pulled
 from .desk import EXPIRE_MS, QUEUES_A_TICK, Full, Group, GroupQueue, PmqConsumer, PmqDesk, QueueName
@@ -127,10 +128,7 @@ class PmqInterface:
         self._ticker = asyncio.create_task(self._tick())
 
     async def stop(self) -> None:
-        if self._ticker is not None:
-            self._ticker.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._ticker
+        await end_task(self._ticker)
         await self._waker.stop()
 
     def members_of(self, group: str) -> list[PmqConsumer]:

@@ -103,7 +103,7 @@ class MemberState:
 
     @property
     def followers(self) -> frozenset[str]:
-        """The members that this leader hears; nobody follows another one."""
+        """The members that answered this leader lately; none if this member does not lead."""
         if not self.is_leader:
             return frozenset()
         since_ms = self._now_ms - self.config.election_ms

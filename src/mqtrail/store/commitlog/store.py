@@ -168,7 +168,7 @@ class CommitLogStore:
     def _cut(self, end: int) -> None:
         """Complete a cut that is noted."""
         if self._log.end_offset > end:
-            self.flush()  # what stays is durable before the mark says so
+            self.flush()  # the rest of the log must be durable before the mark is
             self.timers.distrust()
             cut_log(self._disk, self._log, self._by_key.values(), end)
             self._close_files()

@@ -2,15 +2,16 @@
 
     store = LedgerStore(disk, config, self_id="n0")
     store.lead(gate)         this member leads, and all that earlier leaders may have committed is committed
-    store.append(…)          writes entries; nobody can read them yet
+    store.append(…)          writes entries; consumers cannot read them yet
     store.advance()          makes what was committed since visible: queue entries, reads, `max_offset`
     store.step_down()        this member leads no longer: nothing becomes visible or counts as flushed before `follow`
     store.follow()           another member leads; `advance` shows what it commits
 
-Queues, index, timers and readers know the committed part of the log alone (`CommittedLog`). So what is rolled back was
-never in a queue and was never read. `flushed_offset` is the end of that part: a reply that waits for its record waits
-for the majority, and tables are saved up to there. Between `step_down` and `follow` it does not move, because another
-leader's entries may take the places of this one's; whoever waits for this one's must be gone before `follow`.
+Queues, index, timers and readers see only the committed part of the log (`CommittedLog`). So an entry that is rolled
+back was never in a queue and was never read. `flushed_offset` is the end of that part: a reply that waits for its
+record waits for the majority, and tables are saved up to there. Between `step_down` and `follow` it does not move,
+because another leader's entries may take the places of this one's. All replies that wait for entries of this leader
+must be dropped before `follow`.
 
 A record is one entry; a batch is consecutive ones. The queue offset of an appended record is kept here until its entry
 is in the queue.
@@ -20,7 +21,6 @@ Source: DLedgerCommitLog, apache/rocketmq store/.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
@@ -35,7 +35,6 @@ from mqtrail.wire import (
     MessageSysFlag,
     RecordError,
     ServiceNotAvailable,
-    encode_record,
     parse_delay_levels,
 )
 
@@ -135,7 +134,7 @@ class LedgerStore(CommitLogStore):
         self._gate, self._is_frozen = None, True
 
     def follow(self) -> None:
-        """Show what another leader commits. Nobody may wait any more for what this member appended as leader."""
+        """Show what another leader commits. No reply may still wait for an entry of this member as leader."""
         self._gate, self._is_frozen = None, False
         self._next.clear()
 
@@ -214,23 +213,10 @@ class LedgerStore(CommitLogStore):
 
     def _encode(self, record: PendingRecord, queue_offset: int, physical_offset: int) -> bytes:
         try:
-            return encode_record(
-                record.topic,
-                record.body,
-                bytes(record.properties),
-                queue_id=record.queue_id,
-                queue_offset=queue_offset,
-                physical_offset=physical_offset,
-                flag=record.flag,
-                sys_flag=record.sys_flag,
-                born_timestamp_ms=record.born_timestamp_ms,
-                born_host=record.born_host,
-                store_timestamp_ms=self._store_ms,
-                store_host=self._store_host,
-                reconsume_times=record.reconsume_times,
-                prepared_transaction_offset=record.prepared_transaction_offset,
+            return record.encoded(
+                queue_offset, physical_offset, store_timestamp_ms=self._store_ms, store_host=self._store_host
             )
-        except (RecordError, struct.error) as error:
+        except RecordError as error:
             raise MessageIllegal(f"{error}") from error
 
     def _size_of(self, record: PendingRecord, topic_size: int) -> int:
@@ -254,7 +240,7 @@ class LedgerStore(CommitLogStore):
         )
 
     def log_bytes(self, physical_offset: int, size_max: int) -> bytes:
-        """LogDiffers: members get entries, and nobody gets bytes."""
+        """LogDiffers: a member of a group receives entries, never bytes of a log."""
         raise LogDiffers("found a request for bytes of the log of a DLedger member, expected none: it has no slaves")
 
     def truncate(self, physical_offset: int) -> str:
