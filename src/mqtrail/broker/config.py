@@ -591,7 +591,7 @@ class BrokerConfig:
 
 
 def ledger_number(self_id: str) -> int:
-    """Return the number in a member's id, n0 and so on, which makes its broker id. InvalidParameter: it has none."""
+    """Return the number in a member's id (n0, n1, ...), which gives its broker id. InvalidParameter: it lacks one."""
     number = self_id[1:]
     if not (self_id.startswith("n") and number.isascii() and number.isdigit() and len(number) <= 4):
         raise InvalidParameter(

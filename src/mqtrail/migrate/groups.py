@@ -75,7 +75,7 @@ def group_file(folder: Path, target_group: str) -> Path:
 
 
 def bridge_of(folder: Path) -> tuple[BridgeState, OffsetMap]:
-    """Return state and map of a folder. MigrateError: it has none. OSError."""
+    """Return state and map of a folder. MigrateError: the folder lacks them. OSError."""
     state, offsets = read_bridge(folder), read_map(folder / MAP)
     if state is None or offsets is None:
         raise MigrateError(

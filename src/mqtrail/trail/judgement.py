@@ -451,7 +451,7 @@ NOT_ENDED = ("WAITING", "NO_CONSUMER", "IN_FLIGHT", "HUNG", "RETRYING")
 LOSS_NAME = "replace(loss_name, ':', '_')"
 """SQL: the name of a loss as a reason, without ':', which names of reasons must not contain."""
 LOSS_TO_MS = f"nullif(loss_to_ms, {NO_END})"
-"""SQL: the end of a loss; NULL: it has none yet."""
+"""SQL: the end of a loss; NULL: the loss has not ended yet."""
 OPEN_STATES = (*NOT_ENDED, "UNKNOWN")
 """States that a later judgement can change without new records."""
 

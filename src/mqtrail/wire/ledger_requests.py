@@ -335,7 +335,7 @@ class _EntryBody(Body, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, value: Any) -> LedgerEntry:
-        """Return the entry of a JSON value. BodyError: it is none."""
+        """Return the entry of a JSON value. BodyError: the value is not an entry."""
         if not isinstance(value, Mapping):
             raise BodyError(f"found a {type(value).__name__} as an entry of a PUSH, expected an object")
         found = cls.read(value)

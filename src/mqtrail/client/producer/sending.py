@@ -422,7 +422,7 @@ def _may_be_stale(cause: MQError) -> bool:
 
 
 def _waits_for_master(route: TopicRoute, failed: str) -> bool:
-    """Whether no broker but `failed` has the topic, and replicas exist that may take over. '': none has a master."""
+    """Whether only the broker `failed` has the topic, and a replica may take over. '': no broker has a master."""
     if any(queue.broker_name != failed for queue in route.publish_queues):
         return False
     return any(_has_replicas(route, name) for name in route.brokers)

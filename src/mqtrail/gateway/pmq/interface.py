@@ -241,8 +241,8 @@ class PmqInterface:
     async def _enter(
         self, asked: str, name: str, topics: Sequence[str], consumer: tuple[int, str], broker: PmqBroker
     ) -> str | None:
-        """Make a consumer a member of a group; return why it is none. name: the group that it consumes through: of a
-        broadcast group its own one. consumer: its id and its name."""
+        """Make a consumer a member of a group; return why it cannot be one. name: the group that it consumes through;
+        each member of a broadcast group has its own. consumer: its id and its name."""
         consumer_id, member = consumer
         configs: dict[str, TopicConfig] = {}
         for topic in topics:
