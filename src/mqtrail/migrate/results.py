@@ -135,7 +135,7 @@ class _ResultJudge(KeyJudge):
 
 
 def compare_results(config: ResultRange) -> Comparison:
-    """Compare the results of both sides by key; nothing is changed. MigrateError: a side has no results. OSError."""
+    """Compare the results of both sides by key; nothing is changed. MigrateError: a side has none. OSError."""
     found = Comparison("results of kafka", "results of rocketmq", since_ms=config.since_ms, until_ms=config.until_ms)
     found.at_ms = now_ms()
     found.accepted = sorted(config.accepted)

@@ -72,7 +72,7 @@ BACKENDS: Final = {"postgresql": POSTGRESQL, "mysql": MYSQL, "mariadb": MARIADB}
 
 
 def parse(url: str) -> URL:
-    """Return the URL with its driver. InvalidParameter: a store cannot use it."""
+    """Return the URL with its driver. InvalidParameter: it is none that a store can use."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
