@@ -65,7 +65,7 @@ class BinlogConfig:
 
     @property
     def wish(self) -> dict[str, Any]:
-        """What must be the same in all runs of a state."""
+        """The settings that must be the same in all runs of a state."""
         return {
             "topic": self.topic,
             "tables": list(self.tables),

@@ -97,7 +97,7 @@ class Mailer:
         self._sender = asyncio.create_task(self._send_all())
 
     async def stop(self) -> None:
-        """Send nothing more. What waits is reported."""
+        """Send nothing more. Mails that still wait are reported."""
         await end_task(self._sender)
         if self._waiting:
             self.counts["dropped"] += len(self._waiting)

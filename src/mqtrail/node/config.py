@@ -190,7 +190,8 @@ def shown_url(url: str) -> str:
 def with_store(config: NodeConfig) -> NodeConfig:
     """Return the settings as store and HTTP door need them. InvalidParameter: they cannot work with some of them.
 
-    A flush of a store on tables is a commit. What is not committed is in the memory of the process: every reply waits.
+    A flush of a store on tables is a commit. Until then a message is only in the memory of the process, so every reply
+    waits.
     """
     if config.http_port is not None:
         _check_door(config)

@@ -42,7 +42,7 @@ class Plannable(Protocol):
 
     @property
     def requests(self) -> tuple[RequestCode, ...]:
-        """What is sent to the cluster to do it."""
+        """The requests that make the change on the cluster."""
 
     @property
     def is_moving(self) -> bool:

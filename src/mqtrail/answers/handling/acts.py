@@ -47,7 +47,7 @@ class HandlingFailed(MQError):
 
 
 class InvalidAct(MQError):
-    """What was asked cannot be done with the incident: a parameter is wrong, or it is not muted at all."""
+    """The act is impossible: a parameter is wrong, or the incident is not in the state that the act ends."""
 
 
 class UnknownIncident(MQError):

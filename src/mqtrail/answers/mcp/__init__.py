@@ -1,6 +1,6 @@
 """The answers of this room as tools of the Model Context Protocol. Read-only, each answer with its bounds.
 
-`make_mcp` returns the server for stdio, `make_mcp_app` that for HTTP. What comes from messages is untrusted: control
+`make_mcp` returns the server for stdio, `make_mcp_app` that for HTTP. Values from messages are untrusted: control
 and invisible characters are escaped, and the instructions to the agent say that it is data.
 """
 

@@ -184,7 +184,7 @@ class Members:
             await self.tick()
 
     async def tick(self) -> None:
-        """Delete the groups of members that left. What cannot be deleted now is tried again later."""
+        """Delete the groups of members that left. A group that cannot be deleted now is tried again later."""
         now = self._clock()
         if self._sweep_ms <= now:
             await self._sweep(now)

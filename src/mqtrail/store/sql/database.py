@@ -223,7 +223,7 @@ class Database:
         return self._is_server and isinstance(error, OperationalError | InterfaceError | TimeoutError | NoTurn)
 
     def close(self) -> None:
-        """Close all connections. What is not committed is rolled back."""
+        """Close all connections. Uncommitted changes are rolled back."""
         if self._reads is not None:
             if self.away is not None:
                 self._reads.invalidate()  # a thread may still wait for its reply

@@ -137,7 +137,7 @@ _QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "mysql": _MYSQL,
     "mariadb": _MYSQL,
 }
-"""What is asked of each kind of server, one value each; `sizes`: names and bytes of all tables."""
+"""The query for each kind of server, which returns one value; `sizes`: names and bytes of all tables."""
 
 
 def look_at(url: str, *, queues: bool = False, sizes: bool = False) -> DatabaseFacts:

@@ -1,12 +1,12 @@
 """The nodes of a store: several databases, each with whole queues and a log of its own.
 
-The home, the first one, also has the system topics and says where each queue is. A queue is on one node for as long as
+The first one, the home, also has the system topics and the place of each queue. A queue is on one node for as long as
 its topic exists, so no transaction reaches two databases: the home commits which node a new queue has before that node
 commits its first row.
 
-A node that does not answer stops no other one. What waits for it is parked: the home commits those records, so their
-senders get their replies. When the node answers again, it commits them, and then they are removed from the home. The
-end of its log tells which of them it had already.
+A node that does not answer does not stop other nodes. Records that wait for it are parked: the home commits them, so
+their senders get their replies. When the node answers again, it commits them, and then they are removed from the home.
+The end of its log shows which of them it had already.
 """
 
 from __future__ import annotations
