@@ -19,10 +19,7 @@ ENDS_FRESH_MS: Final = 30_000  # how old the bridge's knowledge of Kafka's ends 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateConfig:
-    """The conditions of the gate.
-
-    groups: of RocketMQ, that take over. lag_max: offsets. compare_age_ms: of the last comparison.
-    """
+    """What must hold. groups: of RocketMQ, that take over. lag_max: offsets. compare_age_ms: of the last comparison."""
 
     folder: Path
     groups: tuple[str, ...] = ()
