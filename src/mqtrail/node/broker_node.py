@@ -6,7 +6,6 @@ registration with name servers. Everything except syncing runs in the event loop
 
 import asyncio
 import os
-import secrets
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -223,7 +222,7 @@ class BrokerNode:
             self._open_epochs(disk, self.store)
         if self._part.ledger is None:
             report_recovery(self.name, self.store)
-        unique_ids = UniqueIdFactory(self._advertised, os.getpid(), secrets.randbits(32), self._clock)
+        unique_ids = UniqueIdFactory(self._advertised, os.getpid(), int.from_bytes(os.urandom(4)), self._clock)
         files = self._files = ConfigFileStore(disk, gathers=True)
         try:
             home = self._config.acl_home or self._folder
