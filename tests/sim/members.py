@@ -579,7 +579,7 @@ def simulated() -> Any:
                 "controlled_broker.ConnectionPool",
                 lambda **_: MemberPool(MACHINE.get().group.network, MACHINE.get().name),
             ),
-            ("controlled_broker.bound_socket", lambda host, port: VirtualSocket()),
+            ("group_broker.bound_socket", lambda host, port: VirtualSocket()),
             ("controlled_broker.wall_clock_ms", lambda: MACHINE.get().clock_ms()),
             ("broker_node.RealDisk", disk),
             ("broker_node.Flusher", MemberFlusher),
