@@ -25,13 +25,7 @@ _QUOTED_LENGTH_MAX = 40  # and characters of each
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
-def camel_case(name: str) -> str:
-    """Return RocketMQ's spelling of one of our field names: queue_id is queueId."""
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
-
-
-class Header(msgspec.Struct, rename=camel_case):
+class Header(msgspec.Struct, rename="camel"):
     """Base of all header classes: to and from ext fields."""
 
     @classmethod
