@@ -182,6 +182,7 @@ def test_name_server_addresses() -> None:
     """Lists are split, cleaned and checked."""
     assert parse_namesrv(" a:1 ; b:2;a:1;") == ("a:1", "b:2")
     assert parse_namesrv(["[::1]:9876"]) == ("[::1]:9876",)
+    assert [parse_namesrv(text, required=False) for text in ("", " ; ", "a:1")] == [(), (), ("a:1",)]
     for bad in ("", ";", "host", "host:", ":1", "host:x", "host:0", "host:99999"):
         with pytest.raises(ValueError, match=r"host:port"):
             parse_namesrv(bad)
