@@ -543,7 +543,11 @@ def _failure_in_doubt(settings: Settings) -> str:
     return f"{_CAN_FAIL_BEFORE} AND NOT {_RETRIED} AND client_least <> client_most AND {asked}"
 
 
-_CAN_FAIL_BEFORE = f"message_model = 'CLUSTERING' AND {_DONE} AND first_failed_ms IS NOT NULL AND {_PUT_AGAIN} = 0"
+# Only a copy shows that an operator put the message back: then nothing failed before, of this send.
+_CAN_FAIL_BEFORE = (
+    f"message_model = 'CLUSTERING' AND {_DONE} AND first_failed_ms IS NOT NULL AND {_PUT_AGAIN} = 0 "
+    "AND sent_max IS NOT NULL"
+)
 _OVERTAKEN = f"{_DONE} AND later_id <> ''"
 _DEAD_CAUSE = """CASE WHEN dead_ms IS NULL THEN '' WHEN recorded_cause <> '' THEN recorded_cause
         WHEN ordered_mark = 1 THEN 'ORDERED_GIVE_UP' WHEN dead_times <= handed_times_max THEN 'BY_HANDLER'

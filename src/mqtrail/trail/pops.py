@@ -138,11 +138,11 @@ REVIVED_AFTER: Final = 3
 """Times of trace_delay_ms after an acknowledgement within which a copy may still be made and read."""
 _TRACED = "(delivery_count > 0 AND times_max = pop_times)"
 _TIMES_MAX: Final = 16
-"""maxReconsumeTimes of a consumer that sets none. A client acknowledges a message with more attempts, and no handler gets
-it. Source: DefaultMQPushConsumerImpl.processPopResult, apache/rocketmq client/."""
+"""maxReconsumeTimes of a consumer that sets none. A client acknowledges a message with more attempts, and no handler
+gets it. Source: DefaultMQPushConsumerImpl.processPopResult, apache/rocketmq client/."""
 _DROPPED = f"(NOT {_TRACED} AND (delivery_count > 0 OR pop_times > {_TIMES_MAX}))"
-"""SQL of group_evidence: whether no handler may have got the last attempt: that of all attempts has no record, or it has
-more than consumers try."""
+"""SQL of group_evidence: whether no handler may have got the last attempt: earlier ones have records and it has none, or
+there were more than consumers make."""
 _ACCEPTED = "(excluded = 0 AND filter_why = '')"
 
 
