@@ -141,8 +141,8 @@ _TIMES_MAX: Final = 16
 """maxReconsumeTimes of a consumer that sets none. A client acknowledges a message with more attempts, and no handler
 gets it. Source: DefaultMQPushConsumerImpl.processPopResult, apache/rocketmq client/."""
 _DROPPED = f"(NOT {_TRACED} AND (delivery_count > 0 OR pop_times > {_TIMES_MAX}))"
-"""SQL of group_evidence: whether no handler may have got the last attempt: earlier ones have records and it has none, or
-there were more than consumers make."""
+"""SQL of group_evidence: whether no handler may have got the last attempt: earlier ones have records and it has none,
+or there were more than consumers make."""
 _ACCEPTED = "(excluded = 0 AND filter_why = '')"
 
 
