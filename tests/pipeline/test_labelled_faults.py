@@ -34,7 +34,7 @@ from mqtrail.testing import embedded
 
 STORIES = (consuming, lacking, operating, sending)
 """Their import adds their scenarios."""
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
 NO_SPARK = cast(SparkSession, SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1)))
 SETTINGS = trail.Settings(trace_delay_ms=1_500, hung_ms=5_000)
 BROKER = BrokerConfig(
