@@ -58,6 +58,8 @@ def _codes(text: str) -> frozenset[str]:
     return frozenset(filter(None, text.split(",")))
 
 
+SAMPLER_PAUSED = "GROUPS_NOT_KNOWN(from_ms="
+"""On a busy machine the sampler can pause for so long that the groups of that time are not known."""
 OPEN_LATER = {
     "WAITING": ("NO_CONSUMER",),
     "HUNG": ("NO_CONSUMER", "RETRYING"),
@@ -89,6 +91,6 @@ def wrong(owed: Owed, found: Found | None, *, is_live: bool, is_later: bool = Fa
             problems.append(f"{what}: said {','.join(sorted(said))}, owed {true}")
     if found.knowledge == "COMPLETE" and (owed.complete is False or differs):
         problems.append("COMPLETE is not true")
-    if is_live and owed.complete and found.knowledge != "COMPLETE":
+    if is_live and owed.complete and found.knowledge != "COMPLETE" and SAMPLER_PAUSED not in found.shown:
         problems.append("is COMPLETE, and not said")
     return [f"{owed.name}: {'; '.join(problems)}\n    {found.shown}"] if problems else []
