@@ -442,6 +442,9 @@ def test_a_cluster_and_what_can_be_traced(live: Live, visit: Begin) -> None:
         tab.wait_for(words)
     assert tab.violations() == []
     tab.shot("pipeline-live")
+    chinese = visit(live.url, locale="zh-CN")
+    chinese.open("/pipeline")
+    chinese.wait_for("它不向该集群写入任何内容")
 
 
 def test_evidence_leads_to_its_record(live: Live, visit: Begin) -> None:

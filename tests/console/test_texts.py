@@ -13,9 +13,11 @@ import pytest
 
 from mqtrail import console
 from mqtrail.answers import (
+    DOCTOR_FINDINGS,
     ELECTION_REASONS,
     FACETS,
     FIELDS,
+    DoctorFinding,
     FreshSource,
     IncidentActKind,
     LatencySegment,
@@ -23,7 +25,16 @@ from mqtrail.answers import (
 )
 from mqtrail.answers.access import NotSaved
 from mqtrail.answers.changes import Fate
-from mqtrail.console.advice import CAUSES, CODE_ADVICE, SYMPTOMS, cause_words, code_advice, symptom_words
+from mqtrail.console.advice import (
+    CAUSES,
+    CODE_ADVICE,
+    FINDINGS,
+    SYMPTOMS,
+    cause_words,
+    code_advice,
+    findings_words,
+    symptom_words,
+)
 from mqtrail.console.looks import count, csv_text, duration, moment, zone_of
 from mqtrail.console.message import hex_dump
 from mqtrail.console.texts import CODE_TEXTS, TEXTS, Language, code_text, language_of, text
@@ -68,6 +79,16 @@ def test_the_cause_of_an_incident_in_both_languages() -> None:
     two = incident(symptoms=("WAITS", "NEW"), what=("messages wait", "messages are NEW"))
     assert symptom_words(two, Language.EN) == "messages wait; messages are NEW"
     assert symptom_words(two, Language.ZH) == f"{SYMPTOMS['WAITS']}；NEW"
+
+
+def test_every_sentence_of_the_doctor_has_both_languages_and_the_same_values() -> None:
+    assert set(FINDINGS) == set(DOCTOR_FINDINGS)
+    for name, words in FINDINGS.items():
+        assert re.search("[\u4e00-\u9fff]", words), name
+        assert _fields(words) == _fields(DOCTOR_FINDINGS[name]), name
+    two = [DoctorFinding("no_topics"), DoctorFinding("trace_topic_unknown", {"topic": "{T}"})]
+    assert findings_words(two, Language.EN) == "there is no business topic yet; topic {T} could not be queried"
+    assert findings_words(two, Language.ZH) == "还没有业务主题；无法查询主题 {T}"
 
 
 def test_every_verdict_has_a_chinese_explanation() -> None:

@@ -28,7 +28,16 @@ from .cluster import (
     TopicRow,
     TopicsAnswer,
 )
-from .doctor import BrokerHealth, CodeHealth, Diagnosis, GroupTrace, TraceTopicHealth, examine
+from .doctor import (
+    DOCTOR_FINDINGS,
+    BrokerHealth,
+    CodeHealth,
+    Diagnosis,
+    DoctorFinding,
+    GroupTrace,
+    TraceTopicHealth,
+    examine,
+)
 from .evidence import EvidencePlace, evidence_place
 from .model import (
     CodeCount,
@@ -142,6 +151,7 @@ _LATE: Final = {
 """Name -> its module. They need DuckDB and Arrow, which take a third of a second to import: at their first use."""
 
 __all__ = [
+    "DOCTOR_FINDINGS",
     "ELECTION_REASONS",
     "FACETS",
     "FIELDS",
@@ -172,6 +182,7 @@ __all__ = [
     "DelayLevelRow",
     "DelayedAnswer",
     "Diagnosis",
+    "DoctorFinding",
     "DueCount",
     "ElectedGroup",
     "Event",
