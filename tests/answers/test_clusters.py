@@ -113,7 +113,7 @@ def test_a_path_chooses_the_cluster(fleet: Fleet) -> None:
     missing = fleet.get(f"/c/west{API_PREFIX}/search")
     assert (missing.status_code, "no-lake" in missing.text) == (502, True)
     without = fleet.get(f"/c/east{API_PREFIX}/lag")
-    remedy = "set `namesrv` of 'east' in the file of `mqtrail console --clusters`"
+    remedy = "set `namesrv` of 'east' in the file of `--clusters`"
     assert (without.status_code, without.json()["detail"]) == (404, f"found no cluster: {remedy}")
 
 

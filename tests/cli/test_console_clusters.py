@@ -1,4 +1,4 @@
-"""The file of `mqtrail console --clusters`: what is wrong in it, and which settings hold for which cluster."""
+"""The file of `--clusters`: what is wrong in it, and which settings hold for which cluster."""
 
 from __future__ import annotations
 
@@ -39,18 +39,28 @@ GOOD = '[[clusters]]\nname = "east"\nnamesrv = "10.1.0.5:9876"\n'
 def test_a_wrong_file(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, expected: str
 ) -> None:
-    """The console does not start: exit code 2, with what was found, what was expected, and where."""
+    """Neither console nor MCP server starts: exit code 2, with what was found, what was expected, and where."""
     monkeypatch.chdir(tmp_path)
     Path("clusters.toml").write_text(text, "utf-8")
-    assert run(["console", "--port", "0", "--clusters", "clusters.toml"]) == 2
-    assert expected in capsys.readouterr().err.replace("\n", " ")
+    for command in ("console", "mcp"):
+        assert run([command, "--port", "0", "--clusters", "clusters.toml"]) == 2
+        assert expected in capsys.readouterr().err.replace("\n", " ")
 
 
-@pytest.mark.parametrize("option", ["--lake", "--namesrv", "--audit-log"])
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("console", "--lake"),
+        ("console", "--namesrv"),
+        ("console", "--audit-log"),
+        ("mcp", "--lake"),
+        ("mcp", "--namesrv"),
+    ],
+)
 def test_options_that_the_file_has_for_each_cluster(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str, option: str
 ) -> None:
-    assert run(["console", "--port", "0", "--clusters", str(tmp_path / "c.toml"), option, "x"]) == 2
+    assert run([command, "--port", "0", "--clusters", str(tmp_path / "c.toml"), option, "x"]) == 2
     assert f"found {option} with --clusters, expected one of them" in capsys.readouterr().err.replace("\n", " ")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .config import Config, load
-from .console_clusters import clusters_in, clusters_of
+from .console_clusters import check_alone, clusters_in, clusters_of
 from .console_users import USERS_FILE
 from .exits import Exit, UsageError
 from .imports import collector_paused, modules_hidden
@@ -57,11 +57,7 @@ def console(
         return Exit.OK
     settings = load(config)
     if clusters is not None:
-        for option, value in (("--lake", lake), ("--namesrv", namesrv), ("--audit-log", audit_log)):
-            if value is not None:
-                raise UsageError(
-                    f"found {option} with --clusters, expected one of them: the file has it of each cluster"
-                )
+        check_alone(lake=lake, namesrv=namesrv, audit_log=audit_log)
     sources = None if clusters is not None else sources_of(lake, namesrv, config)
     entries = [] if clusters is None else clusters_in(clusters, settings)
     access = access_of(settings, host, audit_log)

@@ -4,6 +4,7 @@
 and invisible characters are escaped, and the instructions to the agent say that it is data.
 """
 
+from .named import McpClusters, NamedSources
 from .tools import ROWS_MAX, TEXT_MAX, TEXTS_MAX, bounded, make_mcp, make_mcp_app
 
-__all__ = ["ROWS_MAX", "TEXTS_MAX", "TEXT_MAX", "bounded", "make_mcp", "make_mcp_app"]
+__all__ = ["ROWS_MAX", "TEXTS_MAX", "TEXT_MAX", "McpClusters", "NamedSources", "bounded", "make_mcp", "make_mcp_app"]
