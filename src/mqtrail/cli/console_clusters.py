@@ -23,6 +23,7 @@ from .config import ENVIRONMENT, TOP_KEYS, Config, build, load, namesrv_addresse
 from .exits import UsageError
 from .imports import collector_paused
 from .incident_acts import handled_incidents
+from .output import warn
 
 if TYPE_CHECKING:
     from mqtrail.answers import Sources
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from mqtrail.answers.mcp import McpClusters
 
 CLUSTERS_MAX: Final = 64
+NAMES_MAX: Final = 10  # clusters that a warning names
 TITLE_SIZE_MAX: Final = 80  # characters
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 TABLES: Final = "clusters"
@@ -130,7 +132,14 @@ def clusters_of(
     from mqtrail.answers.http import ServedClusters
 
     lake_count = _lake_count(entries)
-    return ServedClusters([_served(*one, lake_count, is_changing=is_changing) for one in entries], access)
+    served = ServedClusters([_served(*one, lake_count, is_changing=is_changing) for one in entries], access)
+    if access is not None and (others := served.list.without(access.named_grants())):
+        names = ", ".join(map(repr, others[:NAMES_MAX])) + (", …" if len(others) > NAMES_MAX else "")
+        warn(
+            f"found roles in {names}, expected names of the clusters file: these roles hold nowhere; remove them with "
+            "`mqtrail console user role` or from the settings file"
+        )
+    return served
 
 
 def mcp_clusters_of(entries: list[tuple[ClusterEntry, Config]]) -> McpClusters:

@@ -8,6 +8,7 @@ from .accounts import Accounts, AccountsFailed, ApiToken, UserAccount
 from .config import AccessConfig
 from .desk import AccessDesk, TooManyTries
 from .model import (
+    IN_CLUSTER,
     LOCAL,
     Grant,
     InvalidAccount,
@@ -30,6 +31,7 @@ from .saved import (
 from .seen import KnownClusters, SeenSources
 
 __all__ = [
+    "IN_CLUSTER",
     "LOCAL",
     "SEARCHES_FILE",
     "SEARCH_NAME_SIZE_MAX",
