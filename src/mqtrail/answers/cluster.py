@@ -21,6 +21,7 @@ from mqtrail.wire import (
 )
 
 from .changes.setting_kinds import is_secret_setting
+from .joined import ClusterOverview, JoinedAnswers
 from .masters import masters_of
 from .model import Scope
 from .operations import (
@@ -251,10 +252,15 @@ class ClusterAnswers:
     def __init__(self, namesrv: str, instance: InstanceConfig | None = None) -> None:
         self.namesrv = namesrv
         self._admin = SyncAdmin(namesrv, config=instance)
+        self._joined = JoinedAnswers()
 
     def close(self) -> None:
         """Close the connections."""
         self._admin.close()
+
+    def overview(self) -> ClusterOverview:
+        """Return what several people watch at the same time: what is found for one is given to all for 5 s."""
+        return ClusterOverview(self, self._joined)
 
     def brokers(self) -> BrokersAnswer:
         """Return every broker with its counters."""

@@ -33,7 +33,7 @@ async def groups(desk: Desk, reader: PageReader) -> None:
         draw_waits(reader, answer, rows_max=ROWS_MAX)
 
     cluster = desk.sources.of_cluster()
-    await keep_live(live, lambda: part.show(cluster.lag, draw))
+    await keep_live(live, lambda: part.show(lambda: cluster.overview().lag(), draw))
 
 
 def draw_waits(reader: PageReader, answer: LagAnswer, *, rows_max: int) -> None:

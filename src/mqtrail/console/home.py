@@ -89,9 +89,13 @@ async def home(desk: Desk, reader: PageReader) -> None:
             )
         if lag and brokers and servers:
             live_cluster = desk.sources.of_cluster()
-            asked.append(lag.show(live_cluster.lag, lambda one: _lag(reader, one)))
-            asked.append(brokers.show(live_cluster.brokers, lambda one: draw_brokers(reader, one, has_counters=False)))
-            asked.append(servers.show(live_cluster.name_servers, partial(_name_servers, reader)))
+            asked.append(lag.show(lambda: live_cluster.overview().lag(), lambda one: _lag(reader, one)))
+            asked.append(
+                brokers.show(
+                    lambda: live_cluster.overview().brokers(), lambda one: draw_brokers(reader, one, has_counters=False)
+                )
+            )
+            asked.append(servers.show(lambda: live_cluster.overview().name_servers(), partial(_name_servers, reader)))
         await asyncio.gather(*asked)
 
     await keep_live(live, load, LIVE_S)

@@ -46,6 +46,7 @@ from ..cluster import (
     TopicsAnswer,
 )
 from ..doctor import Diagnosis
+from ..joined import ClusterOverview
 from ..operations import BrokerAccessAnswer, NameServersAnswer, ReplicationAnswer
 from ..sources import Sources
 from ..summaries import ShownIncident
@@ -183,6 +184,11 @@ class SeenCluster:
 
     seen: SeenSources
     live: ClusterAnswers
+
+    def overview(self) -> ClusterOverview:
+        """Return brokers, name servers and lag, found once for all who watch them."""
+        self.seen.check(Right.READ)
+        return self.live.overview()
 
     def brokers(self) -> BrokersAnswer:
         """Return every broker with its counters."""
