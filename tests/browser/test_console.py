@@ -119,8 +119,8 @@ def test_search_by_keyboard(of_lake: str, visit: Begin) -> None:
     tab.wait_for("mqtrail search --group CG --status DEAD_LETTERED")
     other = visit(of_lake)
     other.open(tab.page.url.removeprefix(of_lake))
-    assert other.page.locator("tbody a").all_inner_texts() == [id_of("dead, attempts exhausted")]
-    other.page.locator("tbody a").first.click()
+    assert other.page.locator("tbody a:not(.what)").all_inner_texts() == [id_of("dead, attempts exhausted")]
+    other.page.locator("tbody a:not(.what)").first.click()
     other.wait_for("DEAD_LETTERED")
     assert id_of("dead, attempts exhausted") in other.page.url
 
@@ -176,6 +176,48 @@ def test_help_by_keyboard(of_lake: str, visit: Begin) -> None:
     tab.page.evaluate("document.activeElement.blur()")
     tab.page.keyboard.press("g")
     tab.page.wait_for_url("**/groups")
+
+
+def test_a_code_leads_to_its_definition(of_lake: str, visit: Begin) -> None:
+    """`?` beside a code opens the page of all codes at this one, by keyboard too, in both languages."""
+    tab = visit(of_lake)
+    tab.open("/search?q=verdict:HUNG")
+    what = tab.page.get_by_role("link", name="What HUNG means").first
+    what.focus()
+    tab.page.keyboard.press("Enter")
+    tab.page.wait_for_url("**/verdicts#HUNG")
+    tab.page.wait_for_selector("#HUNG:target")
+    assert tab.page.evaluate("document.getElementById('HUNG').getBoundingClientRect().top < innerHeight")
+    row = tab.page.get_by_role("row").filter(has=tab.page.locator("#HUNG"))
+    for words in ("error", "has been running too long", "Take a stack dump", "trace of producers", "Search"):
+        assert words in row.inner_text()
+    assert tab.violations() == []
+    tab.shot("verdicts")
+    chinese = visit(of_lake, locale="zh-CN", viewport={"width": 360, "height": 740})
+    chinese.open("/verdicts")
+    chinese.wait_for("导出所示客户端的线程栈")
+    assert chinese.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert chinese.violations() == []
+
+
+def test_open_incidents_are_on_the_first_page(visit: Begin, tmp_path: Path) -> None:
+    """The largest of the last day; one that is muted is not."""
+    made = IncidentLake(3, messages=6_000)
+    FAULTS["bad host"].put(made, "G1a", 15)
+    commit_all(made, tmp_path / "lake")
+    with console(tmp_path / "lake", data=tmp_path / "data") as url:
+        tab = visit(url)
+        tab.open("/")
+        part = tab.page.get_by_role("region", name="Open incidents")
+        part.get_by_role("link").first.click()
+        tab.page.wait_for_url("**/incident?id=*")
+        tab.wait_for("BAD_HOST")
+        tab.page.get_by_label("Why").fill("known")
+        tab.page.get_by_role("button", name="Mute").click()
+        tab.wait_for("muted by")
+        tab.open("/")
+        tab.wait_for("All incidents are muted.")
+        assert tab.violations() == []
 
 
 def test_a_search_that_is_wrong(of_lake: str, visit: Begin) -> None:

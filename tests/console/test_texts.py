@@ -123,6 +123,8 @@ def test_pages_use_texts_that_exist() -> None:
         | {f"field_{name}" for name in FIELDS}
         | {f"facet_{name}" for name in FACETS}
         | {f"unsaved_{why}" for why in NotSaved}
+        | {f"about_{code.about}" for code in CODES.values()}
+        | {f"need_{need}" for code in CODES.values() for need in code.needs}
     )
     assert set(TEXTS) - used - of_values - {code.severity for code in CODES.values()} == set()
 

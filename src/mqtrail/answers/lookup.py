@@ -143,17 +143,21 @@ class Answers:
         *,
         settings: IncidentSettings | None = None,
         is_kept: bool = True,
+        recent_s: float | None = None,
     ) -> IncidentsAnswer:
         """Search the causes of bad messages in [first_ms, end_ms), by default in the last day of the lake. LakeError.
 
         What the search finds with default settings is kept in the lake's table; if a pipeline writes the lake, after
-        its next cycle. is_kept=False: it writes nothing, and is shared with others.
+        its next cycle. is_kept=False: it writes nothing, and is shared with others; recent_s: how old it may be.
         """
         wanted = settings or IncidentSettings()
         question = None if is_kept else ("incidents", first_ms, end_ms, wanted)
         with self._lent() as view:
             answer, found = self._answer(
-                view, lambda read: incidents.search_incidents(read, now_ms, first_ms, end_ms, wanted), question
+                view,
+                lambda read: incidents.search_incidents(read, now_ms, first_ms, end_ms, wanted),
+                question,
+                recent_s,
             )
             if not is_kept or answer.first_ms is None or answer.end_ms is None or wanted != IncidentSettings():
                 return answer
@@ -249,10 +253,12 @@ class Answers:
         with self._lent() as view:
             return self._answer(view, ask, question)
 
-    def _answer(self, view: LakeView, ask: Callable[[LakeView], T], question: Hashable) -> T:
+    def _answer(
+        self, view: LakeView, ask: Callable[[LakeView], T], question: Hashable, recent_s: float | None = None
+    ) -> T:
         if self._opened is None or question is None:
             return view.read(ask)
-        return self._opened.shared((self._cluster, question), view, ask)
+        return self._opened.shared((self._cluster, question), view, ask, recent_s)
 
     @contextmanager
     def _lent(self) -> Iterator[LakeView]:

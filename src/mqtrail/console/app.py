@@ -58,6 +58,7 @@ from .stored import stored
 from .texts import Language
 from .topic import topic
 from .transactions import transactions
+from .verdicts import verdicts
 
 CHOICE_S: Final = 365 * 24 * 3600
 SKIP_MAX: Final = 1_000_000_000
@@ -142,6 +143,7 @@ def _add_pages(desk_of: DeskOf) -> None:
         ("/pops", pops),
         ("/alerts", alerts),
         ("/pipeline", pipeline),
+        ("/verdicts", verdicts),
     ):
         _add_page(desk_of, path, draw)
     for path, draw_named in (("/group", group), ("/topic", topic), ("/broker", broker)):

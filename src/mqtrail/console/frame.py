@@ -399,13 +399,23 @@ def bounds(reader: PageReader, scope: Scope, *, is_open: bool = False) -> None:
 
 
 def codes(reader: PageReader, names: Sequence[str]) -> None:
-    """Draw verdict codes, each with its mark, its severity and its meaning on hover."""
+    """Draw verdict codes; `?` beside each leads to its definition."""
     for name in names:
-        known = trail.CODES.get(name)
-        severity = known.severity if known else "info"
-        chip = tag("span", f"{MARKS[severity]} {name}", f"code {severity}")
-        if known:
-            chip.props.update({"title": f"{reader.say(severity)}: {code_text(name, reader.language)}"})
+        with tag("span", classes="said"):
+            chip(reader, name)
+            if name in trail.CODES:
+                words = reader.say("what_is", code=name)
+                made = tag("a", "?", "what", href=f"/verdicts#{name}")
+                made.props.update({"aria-label": words, "title": words})
+
+
+def chip(reader: PageReader, name: str) -> None:
+    """Draw a verdict code with its mark, its severity and its meaning on hover."""
+    known = trail.CODES.get(name)
+    severity = known.severity if known else "info"
+    made = tag("span", f"{MARKS[severity]} {name}", f"code {severity}")
+    if known:
+        made.props.update({"title": f"{reader.say(severity)}: {code_text(name, reader.language)}"})
 
 
 @contextmanager

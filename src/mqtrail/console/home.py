@@ -35,10 +35,12 @@ from .frame import (
     tag,
 )
 from .groups import draw_waits
+from .incidents import draw_open, found_incidents
 from .looks import count, duration, local_ms
 from .texts import code_text
 
 LIVE_S: Final = 15.0
+CAUSES_S: Final = 300.0  # a search for incidents takes seconds, so viewers share it for longer than the rest
 SOURCES_MAX: Final = 100
 BRUSH: Final = """() => {{
   const chart = getElement({id})?.chart;
@@ -62,6 +64,8 @@ async def home(desk: Desk, reader: PageReader) -> None:
         live = ui.switch(reader.say("live"), value=True)
         with section(reader.say("what_is_wrong")):
             wrong = _lake_part(desk, reader)
+        with section(reader.say("open_incidents")):
+            causes = _lake_part(desk, reader)
         with section(reader.say("verdicts_over_time")):
             history = _lake_part(desk, reader)
             chart = _Chart(reader)
@@ -78,11 +82,12 @@ async def home(desk: Desk, reader: PageReader) -> None:
 
     async def load() -> None:
         asked: list[Any] = []
-        if wrong and history and fresh:
+        if wrong and causes and history and fresh:
             lake = desk.sources.of_lake
             asked.append(
                 wrong.show(lambda: lake().report(now_ms(), worst=0, is_last_day=True), lambda one: _wrong(reader, one))
             )
+            asked.append(causes.show(lambda: found_incidents(desk, CAUSES_S), partial(draw_open, reader), is_kept=True))
             asked.append(history.show(lambda: lake().history(now_ms(), is_last_day=True), chart.draw, is_kept=True))
             asked.append(
                 fresh.show(lambda: lake().freshness(now_ms()), partial(_freshness, desk.sources.settings, reader))
