@@ -13,7 +13,7 @@ import pytest
 
 from mqtrail.answers.changes import read_audit
 from tests.answers.lakes import id_of, make_lake, rows_of
-from tests.browser.conftest import MARKUP, Live, Visit
+from tests.browser.conftest import MARKUP, WAIT_MS, Live, Visit
 from tests.console.serving import console
 from tests.trail.incident_faults import FAULTS
 from tests.trail.incident_lakes import IncidentLake, commit_all
@@ -503,6 +503,36 @@ def test_evidence_leads_to_its_record(live: Live, visit: Begin) -> None:
     assert live.msg_id in tab.page.locator("main table").first.inner_text()
     assert tab.violations() == []
     tab.shot("stored-live")
+
+
+COUNT_DRAWN = """() => {
+    window.drawn = 0;
+    const seen = (list) => { if (list.some((one) => one.addedNodes.length)) window.drawn += 1; };
+    new MutationObserver(seen).observe(document.querySelector("main"), { childList: true, subtree: true }); }"""
+
+
+def test_a_live_page_keeps_the_place_of_the_reader(live: Live, visit: Begin) -> None:
+    """When a part is drawn again, focus and scroll stay, and what was closed stays closed; while text is selected it
+    waits.
+    """
+    tab = visit(live.url, viewport={"width": 400, "height": 800})
+    tab.open("/groups")
+    scroll = tab.page.locator(".scroll").first
+    scroll.evaluate("one => one.scrollTo(30, 0)")
+    tab.page.get_by_role("link", name="billing", exact=True).focus()
+    tab.page.evaluate(COUNT_DRAWN)
+    tab.page.wait_for_function("window.drawn > 0", timeout=WAIT_MS)
+    tab.page.wait_for_function("document.activeElement.textContent === 'billing'")
+    assert scroll.evaluate("one => one.scrollLeft") == 30
+    tab.page.evaluate("getSelection().selectAllChildren(document.querySelector('main h1'))")
+    tab.wait_for("Live: waits while text is selected")
+    tab.page.evaluate("getSelection().removeAllRanges()")
+    tab.page.wait_for_function("!document.body.innerText.includes('waits while text')")
+    tab.open("/alerts")
+    tab.page.get_by_text("What was not searched, or is missing (1)").click()
+    tab.page.evaluate(COUNT_DRAWN)
+    tab.page.wait_for_function("window.drawn > 0", timeout=WAIT_MS)
+    tab.page.get_by_text("no rule was ever checked").wait_for(state="hidden")
 
 
 def test_a_live_broker_that_dies(live: Live, visit: Begin) -> None:

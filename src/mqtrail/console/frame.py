@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote, urlencode
 from fastapi import Request
 from nicegui import app, ui
 from nicegui.elements.mixins.text_element import TextElement
+from nicegui.events import GenericEventArguments
 
 from mqtrail import trail
 from mqtrail.answers import FIELDS, TEXT_SIZE_MAX, Scope
@@ -298,12 +299,19 @@ LIVE_S: Final = 10.0
 
 
 async def keep_live(live: ui.switch, load: Callable[[], Awaitable[object]], every_s: float = LIVE_S) -> None:
-    """Load once the reader's browser is connected, and again while the switch is on."""
+    """Load once the reader's browser is connected, and again while the switch is on and no text is selected."""
+    words, reader, is_reading = live.text, PageReader.of(ui.context.client.request), False
+
+    def note(event: GenericEventArguments) -> None:
+        nonlocal is_reading
+        is_reading = event.args is True
+        live.text = f"{words}: {reader.say('waits_for_reader')}" if is_reading else words
 
     async def again() -> None:
-        if live.value:
+        if live.value and not is_reading:
             await load()
 
+    ui.on("reading", note)  # console.js tells of a selection
     await ui.context.client.connected()
     await load()
     ui.timer(every_s, again, immediate=False)

@@ -241,6 +241,7 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "language": ("中文", "English"),
     "theme": ("Light or dark", "浅色或深色"),
     "live": ("Live", "实时"),
+    "waits_for_reader": ("waits while text is selected", "选中文字期间暂停"),
     "loading": ("Loading …", "加载中 …"),
     "unknown": ("unknown", "未知"),
     "skip_to_content": ("Skip to content", "跳到内容"),
