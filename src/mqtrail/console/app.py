@@ -39,6 +39,7 @@ from .client import client
 from .cluster import cluster
 from .dead_letters import dead_letters
 from .delayed import delayed
+from .edit import edit
 from .frame import THEMES, Desk, DeskOf, PageReader
 from .groups import group, groups
 from .home import home
@@ -208,6 +209,12 @@ def _add_changes(desk_of: DeskOf) -> None:
     async def change_page(request: Request) -> None:
         changing, reader = changing_of(request), PageReader.of(request)
         await change(desk_of(request).of(request), changing, reader, request.query_params, actor_of(request, "page"))
+
+    @ui.page("/edit", response_timeout=PAGE_S)
+    async def edit_page(request: Request, group: str = "", place: str = "", id: str = "") -> None:
+        changing, reader = changing_of(request), PageReader.of(request)
+        asked = (group[:255], place.strip()[:1_000], id.strip()[:1_000])
+        await edit(desk_of(request).of(request), changing, reader, asked, actor_of(request, "page"))
 
     @ui.page("/audit", response_timeout=PAGE_S)
     async def audit_page(request: Request) -> None:

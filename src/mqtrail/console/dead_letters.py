@@ -138,6 +138,8 @@ class _View:
             if self.can_resend:
                 asked = {"action": "resend-dead-letters", "group": one.group_name, "id": one.msg_id}
                 link(f"{self.reader.say('send_again')} …", "/change", **asked)
+                tag("br")
+                link(f"{self.reader.say('edit_letter')} …", "/edit", group=one.group_name, id=one.msg_id)
             with tag("details"):
                 tag("summary", self.reader.say("command"))
                 tag("pre", shlex.join(one.resend_command), tabindex="0")

@@ -56,7 +56,7 @@ PAGES: Final = (
     ("/alerts", "alerts"),
 )
 FAULT: Final = "a fault of mqtrail, not of the lake or the cluster: report it with the console's log"
-OF_ONE_CLUSTER: Final = ("/message", "/incident", "/client", "/stored", "/change")
+OF_ONE_CLUSTER: Final = ("/message", "/incident", "/client", "/stored", "/change", "/edit")
 """Pages about what no other cluster has."""
 IN_FILE: Final = {
     "no_lake": ("no_lake_in_file", 'lake = "DIR"'),

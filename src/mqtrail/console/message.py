@@ -122,6 +122,7 @@ def _changes(reader: PageReader, one: Trajectory) -> None:
         for group in dict.fromkeys(known.group_name for known in one.groups):
             asked = {"place": one.place, "group": group}
             link(reader.say("put_back", group=group), "/change", "button", action="resend-message", **asked)
+            link(reader.say("edit_copy", group=group), "/edit", "button", **asked)
             link(reader.say("have_consumed", group=group), "/change", "button", action="consume-directly", **asked)
         if not one.groups:
             tag("p", reader.say("no_groups"), "quiet")

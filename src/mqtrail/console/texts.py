@@ -483,6 +483,19 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "reset-offsets": ("Reset offsets", "重置位点"),
     "resend-dead-letters": ("Send dead letters again", "重新发送死信"),
     "resend-message": ("Send a message again", "重新发送消息"),
+    "resend-edited": ("Send an edited copy", "发送修改后的副本"),
+    "edit_text": (
+        "The copy keeps the id; the stored message does not change. You see what is different before it is sent.",
+        "副本保留原消息 ID，已存储的消息不变。在您查看差异之前不会发送任何内容。",
+    ),
+    "edit_copy": ("Edit a copy for {group} …", "修改副本发给 {group} …"),
+    "edit_letter": ("Edit a copy", "修改副本"),
+    "body_not_editable": (
+        "The body cannot be edited here: it is no plain text, is larger than {size} bytes, or you may not see it. "
+        "It is sent as it is stored.",
+        "消息体无法在此修改：不是纯文本、大于 {size} 字节，或您无权查看。将按存储的内容发送。",
+    ),
+    "new_property": ("Further property", "其他属性"),
     "consume-directly": ("Have a consumer process a message", "让消费者处理一条消息"),
     "set-topic": ("Create or change a topic", "创建或修改主题"),
     "delete-topic": ("Delete the topic", "删除主题"),
