@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mqtrail.answers import Sources
+from mqtrail.answers import ClusterAnswers, GroupCopies, Sources
 from mqtrail.answers.access import Grant, KnownClusters, Person, SeenSources
 from mqtrail.answers.changes import (
     Actor,
@@ -172,6 +172,19 @@ def test_a_stored_message_is_sent_to_one_group(changes: ClusterChanges, cluster:
             changes.plan(ResendMessage(place=wrong, group="DG"))
     with pytest.raises(MQError, match="no-such-group"):
         changes.plan(ResendMessage(place="broker-a/orders/0@3", group="no-such-group"))
+
+
+def test_the_lag_of_a_group_counts_its_copies(cluster: Embedded, admin: SyncAdmin) -> None:
+    """Those of its retry and dead-letter topics; a group without these topics has none; of all groups none is known."""
+    asked = ClusterAnswers(cluster.namesrv_address)
+    found = asked.lag("DG").copies
+    assert found is not None
+    counted = [len(list(admin.messages(topic))) for topic in (retry_topic("DG"), dlq_topic("DG"))]
+    assert [found.retry_count, found.dead_letter_count] == counted
+    assert found.dead_letter_count
+    assert asked.lag("no-such-group").copies == GroupCopies(0, 0)
+    assert asked.lag().copies is None
+    asked.close()
 
 
 def test_an_edited_copy_is_sent_to_one_group(changes: ClusterChanges, admin: SyncAdmin) -> None:

@@ -111,7 +111,18 @@ def test_pages_use_texts_that_exist() -> None:
                     assert first.value in TEXTS, f"{path.name}:{node.lineno}"
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 used.add(node.value)
-    of_values = {"DRAINS", "GROWS", "STEADY", "EMPTY", "UNKNOWN", "HANDLED", "SEND", "STORED"}
+    of_values = {
+        "DRAINS",
+        "GROWS",
+        "STEADY",
+        "EMPTY",
+        "UNKNOWN",
+        "HANDLED",
+        "SEND",
+        "STORED",
+        "SENT_BACK",
+        "DEAD_LETTERED",
+    }
     of_values |= (
         {f"same_{name}" for name in NeighbourRelation}
         | {f"part_{name}" for name in LatencySegment}

@@ -25,7 +25,7 @@ from mqtrail.wire import visible_lines
 from .advice import code_advice
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, commands, frame, link, section, table, tag
 from .looks import UNKNOWN, duration
-from .picture import Bar, Picture, picture_of
+from .picture import ARROWS, Bar, Picture, picture_of
 from .texts import TEXTS, code_text
 
 EVENTS_MAX: Final = 500
@@ -170,9 +170,16 @@ def _bar(reader: PageReader, picture: Picture, bar: Bar) -> None:
     left, right = picture.place(bar.first_ms), picture.place(bar.end_ms)
     words = [_event_name(reader, bar.label), bar.outcome, duration(bar.duration_ms) if bar.duration_ms else ""]
     after = f"+{duration(bar.first_ms - picture.first_ms)}"
-    label = " ".join(word for word in (after, *words, bar.detail) if word)
-    made = tag("span", classes=f"bar {bar.tone}", role="img", **{"aria-label": label, "title": label})
-    made.style(f"left: {min(left, 99.5):.2f}%; width: {max(right - left, 0):.2f}%")
+    error = reader.say("clock_error", time=duration(bar.error_ms)) if bar.error_ms else ""
+    label = " ".join(word for word in (after, *words, bar.detail, error) if word)
+    arrow = ARROWS.get(bar.tone, "")
+    classes = f"bar {'arrow ' if arrow else ''}{bar.tone}"
+    made = tag("span", arrow, classes, role="img", **{"aria-label": label, "title": label})
+    made.style(f"left: {min(left, 99.5):.2f}%" + ("" if arrow else f"; width: {max(right - left, 0):.2f}%"))
+    if bar.error_ms:
+        begin, end = (picture.place(bar.first_ms + sign * bar.error_ms) for sign in (-1, 1))
+        whisker = tag("span", classes="whisker", **{"aria-hidden": "true"})
+        whisker.style(f"left: {max(begin, 0):.2f}%; width: {max(min(end, 100) - max(begin, 0), 0):.2f}%")
 
 
 def _event_name(reader: PageReader, kind: str) -> str:

@@ -449,6 +449,7 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "members": ("Members", "成员"),
     "trend": ("Trend", "趋势"),
     "trend_button": ("Measure the trend (5 s)", "测量趋势（5 秒）"),
+    "retry_copies": ("Copies in the retry topic", "重试主题中的副本"),
     "no_lag": ("No group has waiting messages.", "没有堆积的消费组。"),
     "queues": ("Queues", "队列"),
     "queue": ("Queue", "队列"),
@@ -717,6 +718,9 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "HANDLED": ("handled", "处理"),
     "SEND": ("sent", "发送"),
     "STORED": ("stored", "存储"),
+    "SENT_BACK": ("sent back for a retry", "退回重试"),
+    "DEAD_LETTERED": ("moved to the dead letters", "转入死信队列"),
+    "clock_error": ("± {time} by the clocks", "时钟误差 ± {time}"),
     "waits": ("waits", "等待"),
     "delayed": ("delayed", "延迟"),
 }
