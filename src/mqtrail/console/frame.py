@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from http import HTTPStatus
 from pathlib import Path
@@ -38,6 +38,7 @@ from mqtrail.gateway import Problem
 from mqtrail.wire import visible
 
 from .looks import duration, moment, zone_of
+from .one_search import OneSearch
 from .texts import Language, code_text, language_of, text
 
 T = TypeVar("T")
@@ -85,6 +86,8 @@ class Desk:
     """The acknowledged and muted incidents; None: unknown."""
     rights: frozenset[Right] = frozenset(Right)
     """What the roles of the reader give, at least on some topics."""
+    one_search: OneSearch = field(default_factory=OneSearch)
+    """The turn of searches for incidents that Home shows."""
 
     def of(self, request: Request) -> Desk:
         """Return what a page of this request answers from: the sources as its reader may see them."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
-from nicegui import ui
+from nicegui import background_tasks, ui
 
 from mqtrail import trail
 from mqtrail.answers import FreshnessAnswer, LagAnswer, NameServersAnswer, Report, VerdictHistory
@@ -80,14 +80,23 @@ async def home(desk: Desk, reader: PageReader) -> None:
         with section(reader.say("name_servers")):
             servers = _cluster_part(desk, reader)
 
+    searches: list[asyncio.Task[None]] = []
+
+    async def search(part: PagePart) -> None:
+        async with desk.one_search.turn:
+            with live:  # a task of its own begins outside of the page
+                ask = partial(desk.one_search.alone, lambda: found_incidents(desk, CAUSES_S))
+                await part.show(ask, partial(draw_open, reader), is_kept=True)
+
     async def load() -> None:
         asked: list[Any] = []
-        if wrong and causes and history and fresh:
+        if causes and all(one.done() for one in searches):  # the other parts do not wait for it
+            searches[:] = [background_tasks.create(search(causes))]
+        if wrong and history and fresh:
             lake = desk.sources.of_lake
             asked.append(
                 wrong.show(lambda: lake().report(now_ms(), worst=0, is_last_day=True), lambda one: _wrong(reader, one))
             )
-            asked.append(causes.show(lambda: found_incidents(desk, CAUSES_S), partial(draw_open, reader), is_kept=True))
             asked.append(history.show(lambda: lake().history(now_ms(), is_last_day=True), chart.draw, is_kept=True))
             asked.append(
                 fresh.show(lambda: lake().freshness(now_ms()), partial(_freshness, desk.sources.settings, reader))
