@@ -33,13 +33,19 @@ from .helpers import broker_of
 
 STORE = CommitLogConfig(segment_size=1 << 20, message_size_max=100_000)
 MASTER = NodeConfig(
-    namesrv_port=0, broker_port=0, broker=BrokerConfig(broker_role="ASYNC_MASTER"), store=STORE, ha_port=0
+    namesrv_port=0,
+    broker_port=0,
+    broker=BrokerConfig(broker_role="ASYNC_MASTER", broker_events=False),  # tests count the bytes of the log
+    store=STORE,
+    ha_port=0,
 )
 DEADLINE_S = 60.0
 
 
 def slave_of(namesrv: str, broker_id: int = 1, **broker: Any) -> NodeConfig:
-    config = BrokerConfig(broker_role="SLAVE", broker_id=broker_id, register_ms=200, **broker)
+    config = BrokerConfig(
+        broker_role="SLAVE", broker_id=broker_id, register_ms=200, **{"broker_events": False, **broker}
+    )
     return replace(MASTER, namesrv_port=None, namesrv_addresses=(namesrv,), broker=config)
 
 

@@ -31,6 +31,8 @@ from .cluster import (
 from .doctor import BrokerHealth, CodeHealth, Diagnosis, GroupTrace, TraceTopicHealth, examine
 from .evidence import EvidencePlace, evidence_place
 from .model import (
+    BrokerChange,
+    BrokerChanges,
     CodeCount,
     CoverageTime,
     Event,
@@ -47,6 +49,7 @@ from .model import (
     Trajectory,
     VerdictThresholds,
     as_json,
+    change_line,
     change_text,
     duration_text,
     export_line,
@@ -150,6 +153,8 @@ __all__ = [
     "VIEWS",
     "Answers",
     "BrokerAccessAnswer",
+    "BrokerChange",
+    "BrokerChanges",
     "BrokerHealth",
     "BrokerPolicy",
     "BrokerRow",
@@ -249,6 +254,7 @@ __all__ = [
     "View",
     "ViewColumn",
     "as_json",
+    "change_line",
     "change_text",
     "compared_spans",
     "duration_text",

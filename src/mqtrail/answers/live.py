@@ -186,6 +186,8 @@ def _records(live: LiveEvidence, message: MessageExt, asked: str, cluster: str, 
     for relation, row in trail.trace_rows(trace_place(message, cluster, trace_topic), message.body):
         if relation is trail.TRACE_REJECTS:
             reasons.append(row["reason"])
+        elif relation is trail.BROKER_EVENTS:
+            continue  # about no message
         elif row["record_type"] == "TraceLoss":
             live.add_trace(row)
         elif asked in (row["msg_id"], row["offset_msg_id"], *row["keys"].split()):

@@ -20,6 +20,7 @@ from . import incidents, proving, queries
 from . import neighbours as near
 from . import rejects as refused
 from . import search as searching
+from .broker_changes import broker_changes, with_broker_changes
 from .clocks import host_clocks, with_clocks
 from .coverage import with_coverage
 from .freshness import freshness
@@ -29,6 +30,7 @@ from .lake_lag import lake_lag
 from .lakeview import LakeView, UnknownCluster, read_trajectories
 from .live import LiveEvidence, gather
 from .model import (
+    BrokerChanges,
     LatencySegment,
     Report,
     Scope,
@@ -181,6 +183,12 @@ class Answers:
             lambda view: verdict_history(view, now_ms, *_range(view, first_ms, end_ms, is_last_day)), question
         )
 
+    def broker_changes(
+        self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None, *, broker: str = ""
+    ) -> BrokerChanges:
+        """Return the starts, stops and changes of the role of brokers in [first_ms, end_ms). LakeError."""
+        return self._ask(lambda view: broker_changes(view, now_ms, first_ms, end_ms, broker))
+
     def freshness(self, now_ms: int) -> FreshnessAnswer:
         """Return until when the lake knows each of its sources. LakeError."""
         return self._ask(lambda view: freshness(view, now_ms), ("freshness",))
@@ -316,7 +324,7 @@ class Answers:
         if view is None:
             return with_clocks(None, found)
         try:
-            return view.read(lambda read: with_coverage(read, with_clocks(read, found)))
+            return view.read(lambda read: with_broker_changes(read, with_coverage(read, with_clocks(read, found))))
         except LakeError:  # which the scope says already
             return with_clocks(None, found)
 

@@ -49,6 +49,7 @@ from .config import NodeConfig
 from .controllers import Controllers, GroupState
 from .in_sync_keeper import InSyncKeeper
 from .role_changes import RoleChanges
+from .role_history import RoleHistory
 
 START_WAIT_S = 15.0  # after which a start goes on without a master; the broker serves once there is one
 TIMEOUT_MS = 3_000
@@ -93,6 +94,7 @@ class ControlledBroker:
         self._changing = asyncio.Lock()  # while the broker is being started or stopped
         self._wake = asyncio.Event()
         self._role_changes = RoleChanges()
+        self._history = RoleHistory()
         self._logged = ""
         self.port = 0
         self.broker_id = 0
@@ -160,6 +162,8 @@ class ControlledBroker:
         node, self._node = self._node, None
         try:
             if node is not None:
+                if node.core is not None:
+                    self._history.stopping(node.core)
                 await node.stop()
         finally:
             self._release()
@@ -273,6 +277,7 @@ class ControlledBroker:
         master = group.master_id, group.master_address, group.epoch
         if master != self._master:
             self._master, self._is_following = master, False
+        self._history.saw(str(group.master_id), group.master_address, group.epoch)
         if self._node is None or self._term is not None:
             await self._serve(None)
         if not self._is_following:
@@ -314,7 +319,10 @@ class ControlledBroker:
         began_s = asyncio.get_running_loop().time()
         node, self._node, self._keeper.node = self._node, None, None
         if node is not None:
+            core = node.core
             await node.stop(leaves=False)
+            if core is not None:
+                self._history.leave(core)
         closed_s = asyncio.get_running_loop().time()
         role, broker_id = (SLAVE, self.broker_id) if term is None else (SYNC_MASTER, 0)
         broker = replace(self._broker_config, broker_role=role, broker_id=broker_id)
@@ -337,6 +345,9 @@ class ControlledBroker:
         self._node = node
         if term is not None:
             self._keeper.node = node
+        if node.truncated is not None:
+            self._history.note(node.truncated)
+        await self._write_role(node, term)
         log.info(
             "broker.role_changed",
             broker=self.name,
@@ -347,6 +358,18 @@ class ControlledBroker:
             close_ms=round((closed_s - began_s) * 1000),
             open_ms=round((opened_s - closed_s) * 1000),
         )
+
+    async def _write_role(self, node: BrokerNode, term: MasterTerm | None) -> None:
+        """Write to the trace which role began, and why."""
+        assert self._controllers is not None
+        reason = ""
+        if term is not None and node.core is not None and node.core.events is not None:
+            reason = await self._controllers.election_reason()
+        if node.core is not None:
+            self._history.begin(
+                node.core, broker_id=str(self.broker_id), epoch=None if term is None else term.epoch, reason=reason
+            )
+            node.events_wait()
 
     def _tail_differs(self, physical_offset: int) -> None:
         self._cut_at = physical_offset

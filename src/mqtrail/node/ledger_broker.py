@@ -30,6 +30,8 @@ from mqtrail.raft.dledger import LedgerConfig
 from mqtrail.store import MessageStore, RealDisk, StoreError, StoreFull
 from mqtrail.store.dledger import LedgerStore
 from mqtrail.wire import (
+    BrokerEvent,
+    BrokerEventKind,
     Host,
     InvalidParameter,
     MessageSysFlag,
@@ -47,6 +49,7 @@ from .config import NodeConfig
 from .files import in_a_thread, unusable_files
 from .ledger_node import LedgerNode
 from .role_changes import RoleChanges
+from .role_history import RoleHistory
 
 START_WAIT_S: Final = 15.0  # after which a start goes on without a leader; the broker serves as a slave then
 RETRY_S: Final = 0.2  # pause after a failure
@@ -106,6 +109,7 @@ class LedgerBroker:
         self._node: BrokerNode | None = None
         self._term: int | None = None  # in which the store takes appends
         self._role_changes = RoleChanges()
+        self._history = RoleHistory()
         self._served: int | None = None  # the term in which the broker is master; None: a slave
         self._leader: str | None = None  # that was seen last
         self._followers: frozenset[str] = frozenset()  # of this member, seen last
@@ -211,6 +215,7 @@ class LedgerBroker:
             tls=config.tls,
             on_change=self._member_changed,
         )
+        self._member.on_cut = self._was_cut
         self._member.admit(address_matcher(broker.slave_addresses or "*"))
         await self._member.start()
         self._tasks = [asyncio.create_task(one) for one in (self._run(), self._watch())]
@@ -239,6 +244,8 @@ class LedgerBroker:
         node, self._node = self._node, None
         try:
             if node is not None:
+                if node.core is not None:
+                    self._history.stopping(node.core)
                 await node.stop()
         finally:
             self._release()
@@ -268,6 +275,8 @@ class LedgerBroker:
         member = self._member.member
         if self._wanted() != self._served or (self._node is None and self._follows_another()):
             self._wake.set()
+        if self._follows_another():
+            self._history.saw(member.leader or "", "", member.term)
         # A former leader that was stopped may register as master once more before it notices.
         followers, self._followers = self._followers, member.followers
         if member.leader != self._leader or not self._followers <= followers:
@@ -404,7 +413,10 @@ class LedgerBroker:
         if node is not None:
             self._term = None  # nothing more of a broker that stops counts as committed
             store.step_down()
+            core = node.core
             await self._stop_node(node)
+            if core is not None:
+                self._history.leave(core)
         self._served = None
         store.follow()
         if term is not None and not await self._catch_up(term):
@@ -469,6 +481,19 @@ class LedgerBroker:
             raise
         self._node = node
         node.appeared(())
+        self._history.begin(node.core, broker_id=self._broker_config.ledger_self_id, epoch=term)
+        node.events_wait()
+
+    def _was_cut(self, path: str, first: int, end: int) -> None:
+        """Write that the end of the log was removed, which the leader does not have."""
+        event = BrokerEvent(event=BrokerEventKind.TRUNCATED, from_offset=first, to_offset=end, detail=path)
+        core = self.core
+        if core is None or core.events is None:
+            self._history.note(event)
+        else:
+            core.events.add(event, wall_clock_ms())
+            assert self._node is not None
+            self._node.events_wait()
 
     def _committed_in(self, store: LedgerStore, term: int) -> Callable[[], int]:
         """Return a function: up to where the log is committed that this member wrote as leader of a term. It stands

@@ -40,6 +40,8 @@ class LedgerNode:
         """on_change: called after each step of the member, before anything is sent."""
         self.config = config
         self._on_change = on_change
+        self.on_cut: Callable[[str, int, int], None] = lambda path, first, end: None
+        """Called after the end of the log was removed: the file that has it, its first physical offset and its end."""
         self.ledger = ledger
         ledger.defers_cuts = True
         self._log_lock = asyncio.Lock()  # while another thread flushes the log or cuts it
@@ -169,6 +171,7 @@ class LedgerNode:
         """Cut off what the leader asked for, in another thread. Without space for the file that keeps it, the log stays
         as it was."""
         async with self._log_lock:
+            end = self.ledger.end_position
             self._job = asyncio.get_running_loop().run_in_executor(None, self.ledger.begin_truncate())
             try:
                 await asyncio.shield(self._job)
@@ -176,6 +179,8 @@ class LedgerNode:
                 log.sparse.error("dledger.not_cut", member=self.config.self_id, error=str(error), remedy="free space")
             self._job = self._cutting = None
             path = self.ledger.end_truncate()
+            if path is not None:
+                self.on_cut(path, self.ledger.end_position, end)
             if self._shell is not None:
                 self._shell.write(self._core.end_cut(path, self.clock()))
                 self._shell.set_timer()

@@ -34,7 +34,15 @@ from .reading import read_ranges
 from .source import RocketMQDataSource
 
 CHUNK_SIZE_MAX = 32 * 1024 * 1024  # bytes of Arrow columns that are decoded at once
-TABLES = (trail.TRACE_EVENTS, trail.TRACE_REJECTS, trail.MESSAGE_META, trail.GAPS, trail.ATTEMPTS, *trail.INDEXES)
+TABLES = (
+    trail.TRACE_EVENTS,
+    trail.TRACE_REJECTS,
+    trail.BROKER_EVENTS,
+    trail.MESSAGE_META,
+    trail.GAPS,
+    trail.ATTEMPTS,
+    *trail.INDEXES,
+)
 """The tables that a task can write."""
 _FILE_SCHEMA = "relation string, path string, row_count bigint"
 

@@ -14,6 +14,8 @@ from typing import Final, TypeAlias
 __all__ = [
     "TRACE_DETAIL_LENGTH_MAX",
     "TRACE_VERSION",
+    "BrokerEvent",
+    "BrokerEventKind",
     "ConsumeReturnType",
     "DeadLetterCause",
     "DeadLettered",
@@ -100,6 +102,17 @@ class DeadLetterCause(StrEnum):
     ATTEMPTS_EXHAUSTED = "ATTEMPTS_EXHAUSTED"
     BY_HANDLER = "BY_HANDLER"
     ORDERED_GIVE_UP = "ORDERED_GIVE_UP"
+
+
+class BrokerEventKind(StrEnum):
+    """BrokerEvent.event."""
+
+    STARTED = "STARTED"
+    STOPPED = "STOPPED"
+    BECAME_MASTER = "BECAME_MASTER"
+    BECAME_SLAVE = "BECAME_SLAVE"
+    TRUNCATED = "TRUNCATED"
+    DROPPED = "DROPPED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,6 +362,35 @@ class DeadLettered:
     client_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerEvent:
+    """A broker started, stopped, changed its role or removed the end of its log. event: a BrokerEventKind.
+
+    broker_id: its number at the controllers, the id of its DLedger member, or its id in routes. epoch: of the master,
+    or the term. reason: why, for example that of the election. before_…: the master before, as this broker knew it, and
+    until when it knew it. from_offset: of a new master the end of its log, of TRUNCATED the first removed byte;
+    to_offset: the end of what was removed. detail: of TRUNCATED the file that has it.
+
+    A broker that is not master cannot write. It sends its events to its master, which stores them.
+    """
+
+    time_stamp: int | None = None
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    event: str | None = None
+    broker_id: str | None = None
+    address: str | None = None
+    epoch: int | None = None
+    reason: str | None = None
+    before_id: str | None = None
+    before_address: str | None = None
+    before_epoch: int | None = None
+    before_until_ms: int | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    detail: str | None = None
+
+
 TraceRecord: TypeAlias = (
     Pub
     | SubBefore
@@ -365,4 +407,5 @@ TraceRecord: TypeAlias = (
     | Delivered
     | SentBack
     | DeadLettered
+    | BrokerEvent
 )
