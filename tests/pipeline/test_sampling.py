@@ -79,6 +79,9 @@ class Master:
     def consumer_connections(self, group: str, address: str) -> ConsumerConnections:
         raise ConsumerNotOnline(group)
 
+    def master_epoch(self, address: str) -> int:
+        return 3
+
 
 def test_groups_beyond_the_bound_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Earlier groups are sampled first. With some left out, no broker has reported all of its groups."""

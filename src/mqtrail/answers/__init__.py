@@ -54,6 +54,7 @@ from .model import (
     duration_text,
     export_line,
     moment_text,
+    named_broker,
     number_text,
 )
 from .operations import (
@@ -262,6 +263,7 @@ __all__ = [
     "examine",
     "export_line",
     "moment_text",
+    "named_broker",
     "number_text",
     "parse_query",
     "query_text",

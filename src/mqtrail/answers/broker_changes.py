@@ -13,9 +13,10 @@ from .lakeview import LakeView
 from .model import BrokerChange, BrokerChanges, Trajectory
 
 OF_MESSAGE_MAX: Final = 20  # changes shown of one message
+OF_REPORT_MAX: Final = 20  # changes that a report shows
 OF_TIME_MAX: Final = 200  # changes of a time that are shown
 LATER_MS: Final = 60_000  # the new master of a send without a result may begin so long after the last try
-CLOCKS_MS: Final = 1_000  # how far the clocks of brokers and clients may differ
+CLOCKS_MS: Final = 100  # how far the clocks of brokers and clients may differ
 _SHOWN: Final = ("BECAME_MASTER", "MASTER_CHANGED", "MASTER_GONE", "STOPPED", "TRUNCATED")
 _COLUMNS: Final = (
     "source, event_ms, event_broker_name, event, broker_id, address, epoch, reason, before_id, before_address, "
@@ -46,6 +47,19 @@ def broker_changes(
     )
     scope = view.scope(now_ms, first_ms=first_ms, end_ms=end_ms)
     return BrokerChanges(scope, rows[0]["matched"] if rows else 0, tuple(_change(row) for row in rows))
+
+
+def changes_of_masters(view: LakeView, first_ms: int | None, end_ms: int | None) -> tuple[BrokerChange, ...]:
+    """Return the latest changes of masters, stops and removed ends of logs in [first_ms, end_ms), the latest first."""
+    _define(view)
+    rows = fetch(
+        view.connection,
+        f"""SELECT {_COLUMNS} FROM broker_changes
+        WHERE event IN ({trail.quoted(_SHOWN)}) AND event_ms >= ? AND event_ms < ?
+        ORDER BY event_ms DESC, event_broker_name, event, address LIMIT {OF_REPORT_MAX}""",
+        [first_ms or 0, 2**62 if end_ms is None else end_ms],
+    )
+    return tuple(_change(row) for row in rows)
 
 
 def _define(view: LakeView) -> None:

@@ -407,6 +407,7 @@ class Report:
     worst: tuple[Trajectory, ...]
     rejects: int  # trace records that did not decode
     gaps: tuple[str, ...] = field(default=())
+    broker_changes: tuple[BrokerChange, ...] = ()  # the latest changes of masters, stops and removed ends of logs
 
 
 def moment_text(at_ms: int | None, form: str, *, cut: int = 0, zone: tzinfo = UTC) -> str:

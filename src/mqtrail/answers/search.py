@@ -10,6 +10,7 @@ import duckdb
 from mqtrail import trail
 from mqtrail.lake import LakeDamaged, fetch, lake_errors
 
+from .broker_changes import changes_of_masters
 from .lakeview import LakeView
 from .model import (
     CodeCount,
@@ -188,6 +189,7 @@ def report(view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None
         worst=tuple(worst),
         rejects=view.rejects,
         gaps=tuple(view.gaps()),
+        broker_changes=changes_of_masters(view, first_ms, end_ms),
     )
 
 

@@ -17,6 +17,7 @@ from mqtrail.answers import (
     LatencyHistory,
     LatencyRow,
     Report,
+    change_line,
     change_text,
     duration_text,
 )
@@ -38,6 +39,9 @@ def report(found: Report, rows_max: int) -> RenderableType:
         Text(),
         *_lag(found.lag, rows_max, is_mixed=is_mixed),
     ]
+    if found.broker_changes:
+        parts += [Text(), Text("Changes of brokers, the latest first", style="italic")]
+        parts += [Text(f"{day_clock(one.at_ms)}  {change_line(one)}") for one in found.broker_changes[:rows_max]]
     if found.worst:
         parts += [Text(), Text("Worst trajectories", style="italic")]
         parts += [timeline(one, is_mixed=is_mixed) for one in found.worst]

@@ -40,6 +40,10 @@ CODE_ADVICE: Final[dict[str, str]] = {
 CAUSES: Final[dict[str, tuple[str, str]]] = {
     "WRONG_CLOCK": ("该主机的时钟不准", "同步该主机的时钟（chrony、NTP）。在此之前，它的耗时不可信。"),
     "DEPLOYMENT": ("只有该版本或该次启动的客户端受影响", "将部署内容与上一版本对比，并回滚。"),
+    "MASTER_CHANGED": (
+        "该组的另一个 Broker 成为主节点",
+        "查明此前的主节点当时发生了什么：它的日志和机器。对示例消息运行 `mqtrail trace`，可看到何时由谁接管。",
+    ),
     "BROKER_RESTARTED": (
         "Broker 一段时间没有应答，或丢失了消息",
         "查看 Broker 的日志：重启、崩溃、磁盘或内存已满。",

@@ -11,6 +11,8 @@ from nicegui import ui
 
 from mqtrail import trail
 from mqtrail.answers import (
+    ELECTION_REASONS,
+    BrokerChange,
     GroupVerdict,
     NeighboursAnswer,
     Status,
@@ -18,6 +20,7 @@ from mqtrail.answers import (
     TraceAnswer,
     Trajectory,
     evidence_place,
+    named_broker,
 )
 from mqtrail.clock import now_ms
 from mqtrail.wire import visible_lines
@@ -214,7 +217,10 @@ def _events(reader: PageReader, one: Trajectory) -> None:
     first_ms = min(known, default=0)
     names = ("time", "after", "event", "group", "outcome", "duration", "where", "detail", "evidence")
     with table([reader.say(name) for name in names], reader.say("timeline_text")) as add:
+        changes = list(one.broker_changes)
         for event in one.events[:EVENTS_MAX]:
+            while changes and (changes[0].at_ms or 0) < (event.at_ms or 0):
+                add(_change_row(reader, changes.pop(0), first_ms))
 
             def shown(evidence: str = event.evidence) -> None:
                 link(evidence, "/stored", evidence=evidence)
@@ -232,8 +238,44 @@ def _events(reader: PageReader, one: Trajectory) -> None:
                     shown if evidence_place(event.evidence, "") else event.evidence,
                 ]
             )
+        for change in changes:
+            add(_change_row(reader, change, first_ms))
     if len(one.events) > EVENTS_MAX:
         tag("p", f"+ {len(one.events) - EVENTS_MAX}", "quiet")
+
+
+def _change_row(reader: PageReader, one: BrokerChange, first_ms: int) -> list[object]:
+    """Return the row of an event of a broker among those of the message."""
+    after = UNKNOWN if one.at_ms is None else f"{'+' if one.at_ms >= first_ms else ''}{duration(one.at_ms - first_ms)}"
+
+    def shown() -> None:
+        link(one.evidence, "/stored", evidence=one.evidence)
+
+    return [
+        reader.at(one.at_ms),
+        after,
+        reader.say("broker"),
+        "",
+        reader.say(f"event_{one.event}") if f"event_{one.event}" in TEXTS else one.event,
+        "",
+        f"{one.broker} {named_broker(one.address, one.broker_id)}",
+        change_words(reader, one),
+        shown if evidence_place(one.evidence, "") else one.evidence,
+    ]
+
+
+def change_words(reader: PageReader, one: BrokerChange) -> str:
+    """Return epoch, reason, the master before and what was removed, as far as they are known."""
+    reason = reader.say(f"election_{one.reason}") if one.reason in ELECTION_REASONS else one.reason
+    words = [] if one.epoch is None else [f"{reader.say('epoch')} {one.epoch}"]
+    words += [reason] if reason else []
+    before = named_broker(one.before_address, one.before_id)
+    if before:
+        until = reader.moment(one.before_until_ms)
+        words.append(f"{reader.say('master_before')}: {before}, {reader.say('master_until', at=until)}")
+    if one.from_offset is not None and one.to_offset is not None:
+        words.append(f"[{one.from_offset}, {one.to_offset}) {one.detail}")
+    return "; ".join(words)
 
 
 def draw_stored(reader: PageReader, one: StoredMessage) -> None:

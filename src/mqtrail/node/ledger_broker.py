@@ -481,8 +481,17 @@ class LedgerBroker:
             raise
         self._node = node
         node.appeared(())
-        self._history.begin(node.core, broker_id=self._broker_config.ledger_self_id, epoch=term)
+        self._history.begin(node.core, broker_id=self._broker_config.ledger_self_id, epoch=term, reason=self._why(term))
         node.events_wait()
+
+    def _why(self, term: int | None) -> str:
+        """Return why this member was elected, in the words of a controller; "": not known, or it was not."""
+        before = self._history.master_before(term)
+        if term is None:
+            return ""
+        if not before:
+            return "first"
+        return "connection_closed" if before in self.member.disconnected else ""
 
     def _was_cut(self, path: str, first: int, end: int) -> None:
         """Write that the end of the log was removed, which the leader does not have."""

@@ -65,6 +65,8 @@ class LedgerNode:
         self._job: asyncio.Future[object] | None = None  # a flush in another thread
         self._written = asyncio.Event()
         self._role = ""
+        self.disconnected: set[str] = set()
+        """Members to which a connection closed, and that have not answered since."""
 
     def admit(self, allows: Callable[[str], bool]) -> None:
         """Serve only requests from IP addresses that it allows."""
@@ -156,6 +158,8 @@ class LedgerNode:
             reply = await pool.request(self._addresses[call.target], call.command, self.config.call_ms)
         except (NetError, MQError, ValueError, OSError) as error:  # ValueError: a host name that cannot be one
             log.sparse.warning("dledger.unreachable", member=call.target, error=str(error))
+        if reply is not None:
+            self.disconnected.discard(call.target)
         if self._shell is not None:
             self._shell.write(self._core.replied(call.number, reply, self.clock()))
             self._shell.set_timer()
@@ -164,6 +168,7 @@ class LedgerNode:
         """A connection that this member opened closed: the other one may have died."""
         name = self._names.get(address)
         if name is not None and self._shell is not None:
+            self.disconnected.add(name)
             self._shell.write(self._core.lost(name, self.clock()))
             self._shell.set_timer()
 

@@ -42,6 +42,11 @@ class RoleHistory:
         if self._known is not None and at_ms > self._known.seen_ms:
             self._known = replace(self._known, seen_ms=at_ms)
 
+    def master_before(self, epoch: int | None) -> str:
+        """Return the id of the master known of an earlier epoch; "": none is known."""
+        known = self._known
+        return "" if known is None or epoch is None or known.epoch >= epoch else known.broker_id
+
     def note(self, event: BrokerEvent) -> None:
         """Keep an event of now for the role that begins next."""
         self._kept.append(replace(event, time_stamp=self._clock()))

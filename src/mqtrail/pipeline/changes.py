@@ -19,6 +19,7 @@ from mqtrail import trail
 from mqtrail.lake import Lake, connect, lake_errors, relation_of, sample_files
 from mqtrail.wire import EXPRESSION_SQL92
 
+from .group_masters import MASTERS, MasterChanges
 from .sampling import ClusterSample, Question
 from .unread import Before, unread_ranges
 
@@ -150,6 +151,7 @@ class Changes:
         self._clients = _Track(trail.CLIENTS, client, (), ("first_ms",), tells_gone=True)
         self._subscriptions = _Track(trail.SUBSCRIPTIONS, ("group_name", *subscription), (), ("first_ms",))
         self._ranges = _Track(trail.QUEUE_RANGES, place, ("min_offset", "max_offset"))
+        self._masters = MasterChanges()
         self._failed: dict[Question, int | None] = {}
         """Questions without an answer -> the last sample that has one."""
         self._answered: set[Question] = set()
@@ -213,7 +215,10 @@ class Changes:
         taken: Row = {"what": "SAMPLE", "status": "OK", "keyframe_ms": self._keyframe_ms}
         made[trail.SAMPLES.name] = [taken, *gaps, *questions]
         made[trail.UNREAD_RANGES.name] = unread
-        return self._stamped(made, at_ms)
+        rows = self._stamped(made, at_ms)
+        if MASTERS in found.rows and (events := self._masters.events(found.rows[MASTERS], at_ms, last_ms)):
+            rows[trail.BROKER_EVENTS.name] = [row | {"cluster": self.cluster} for row in events]
+        return rows
 
     def read_up_to(self, sampled_ms: int, topics: Iterable[str]) -> Rows:
         """Return the rows that record that the messages of exactly these topics were read up to a sample."""
@@ -371,6 +376,7 @@ class Changes:
             for track in changes._tracks:
                 track.load(duck, sources[track.name], cluster)
             changes._load_questions(duck, sources[trail.SAMPLES.name])
+            changes._masters.load(lake, cluster, duck)
             counts = [
                 duck.execute(
                     f"SELECT count(*) FROM ({source}) AS recorded WHERE cluster = ? AND sampled_ms > ?",

@@ -1,0 +1,121 @@
+"""BrokerEvent records: a master writes them, a slave keeps them for its master, and none is lost silently."""
+
+from mqtrail.broker.telemetry.events import EVENTS_MAX
+from mqtrail.wire import TRACE_TOPIC, BrokerEvent, MQError, SystemError_, decode_trace
+
+from .helpers import Bench
+
+STARTED = BrokerEvent(event="STARTED", broker_id="1")
+
+
+def written(bench: Bench) -> list[BrokerEvent]:
+    """The records in the trace topic; none of them may be unreadable, and none has a key."""
+    found = []
+    for message in bench.messages(TRACE_TOPIC):
+        assert "KEYS" not in message.properties, "Apache's viewers find trace messages by their keys"
+        records, rejects = decode_trace(message.body)
+        assert not rejects
+        found += [record for record in records if isinstance(record, BrokerEvent)]
+    return found
+
+
+def test_a_master_writes_its_events() -> None:
+    """With the names of the broker, its address and the time; once."""
+    bench = Bench(broker_role="SYNC_MASTER")
+    assert bench.broker.events is not None
+    bench.broker.events.add(STARTED, bench.now_ms)
+    at_ms = bench.now_ms
+    bench.advance(1)
+    bench.advance(2_000)
+    config = bench.config
+    assert written(bench) == [
+        BrokerEvent(
+            time_stamp=at_ms,
+            cluster_name=config.cluster_name,
+            broker_name=config.broker_name,
+            event="STARTED",
+            broker_id="1",
+            address=str(config.address),
+        )
+    ]
+
+
+def test_events_are_written_before_the_broker_stops() -> None:
+    """The last event of a master is that it stops."""
+    bench = Bench(broker_role="SYNC_MASTER")
+    assert bench.broker.events is not None
+    bench.broker.events.add(BrokerEvent(event="STOPPED"), bench.now_ms)
+    bench.broker.stop(bench.now_ms)
+    assert [one.event for one in written(bench)] == ["STOPPED"]
+
+
+def test_who_writes_events() -> None:
+    """Brokers with replicas do, and those whose own trace is on, unless broker_events is off."""
+    for settings, writes in (
+        ({}, False),
+        ({"broker_trace": True}, True),
+        ({"broker_role": "ASYNC_MASTER"}, True),
+        ({"broker_role": "ASYNC_MASTER", "broker_events": False}, False),
+    ):
+        assert (Bench(**settings).broker.events is not None) is writes, settings
+
+
+def test_a_slave_keeps_its_events() -> None:
+    """It writes nothing itself; its node sends them, or hands them to the next role."""
+    bench = Bench(broker_role="SLAVE", broker_id=1)
+    events = bench.broker.events
+    assert events is not None
+    events.add(STARTED, bench.now_ms)
+    events.add(BrokerEvent(event="BECAME_SLAVE"), bench.now_ms)
+    bench.advance(5_000)
+    bench.broker.stop(bench.now_ms)
+    assert bench.store.end_offset == 0
+    assert [getattr(one, "event", None) for one in decode_trace(events.text())[0]] == ["STARTED", "BECAME_SLAVE"]
+    events.delivered(1)
+    assert [one.event for one in events.take()] == ["BECAME_SLAVE"]
+    assert len(events) == 0
+
+
+def test_events_wait_while_the_store_refuses_them() -> None:
+    """A master without enough in-sync replicas writes them later."""
+    bench = Bench(broker_role="SYNC_MASTER")
+    events = bench.broker.events
+    assert events is not None
+    events.add(STARTED, bench.now_ms)
+
+    def refuse(records: object) -> None:
+        raise SystemError_("in-sync replicas not enough")
+
+    events.flush(refuse, bench.now_ms)
+    assert isinstance(SystemError_("x"), MQError)
+    due_ms = events.next_due_ms()
+    assert due_ms is not None
+    assert due_ms > bench.now_ms, "it is not tried in a loop"
+    bench.advance(due_ms - bench.now_ms)
+    assert [one.event for one in written(bench)] == ["STARTED"]
+
+
+def test_dropped_events_are_counted() -> None:
+    """Above EVENTS_MAX the oldest are dropped; one event says how many, since when."""
+    bench = Bench(broker_role="SLAVE", broker_id=1)
+    events = bench.broker.events
+    assert events is not None
+    for number in range(EVENTS_MAX + 3):
+        events.add(BrokerEvent(event="STARTED", epoch=number), bench.now_ms + number)
+    records = [one for one in decode_trace(events.text())[0] if isinstance(one, BrokerEvent)]
+    assert (records[0].event, records[0].time_stamp) == ("DROPPED", bench.now_ms)
+    assert records[0].reason is not None
+    assert records[0].reason.startswith("3 events")
+    assert [one.epoch for one in records[1:]] == list(range(3, EVENTS_MAX + 3))
+    events.delivered(EVENTS_MAX)
+    assert events.text() == ""
+
+
+def test_a_long_reason_is_cut() -> None:
+    """A record stays small, whatever a controller says."""
+    bench = Bench(broker_role="SYNC_MASTER")
+    assert bench.broker.events is not None
+    bench.broker.events.add(BrokerEvent(event="BECAME_MASTER", reason="r" * 5_000), bench.now_ms)
+    bench.advance(1)
+    (found,) = written(bench)
+    assert found.reason == "r" * 200
