@@ -13,6 +13,7 @@ import pytest
 
 from mqtrail import console
 from mqtrail.answers import (
+    CHANGE_TEXTS,
     ELECTION_REASONS,
     FACETS,
     FIELDS,
@@ -99,6 +100,7 @@ def test_pages_use_texts_that_exist() -> None:
         | {f"fresh_{source}" for source in FreshSource}
         | {f"offset_{name}" for name in ("source", "topic", "queue", "offset")}
         | {f"election_{reason}" for reason in ELECTION_REASONS}
+        | {f"event_{name}" for name in CHANGE_TEXTS}
         | {f"field_{name}" for name in FIELDS}
         | {f"facet_{name}" for name in FACETS}
         | {f"unsaved_{why}" for why in NotSaved}

@@ -31,6 +31,7 @@ from .cluster import (
 from .doctor import BrokerHealth, CodeHealth, Diagnosis, GroupTrace, TraceTopicHealth, examine
 from .evidence import EvidencePlace, evidence_place
 from .model import (
+    CHANGE_TEXTS,
     BrokerChange,
     BrokerChanges,
     CodeCount,
@@ -146,6 +147,7 @@ _LATE: Final = {
 """Name -> its module. They need DuckDB and Arrow, which take a third of a second to import: at their first use."""
 
 __all__ = [
+    "CHANGE_TEXTS",
     "ELECTION_REASONS",
     "FACETS",
     "FIELDS",
