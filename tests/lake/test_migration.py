@@ -207,7 +207,7 @@ def test_indexes_are_added(old: Path, by: str, monkeypatch: pytest.MonkeyPatch) 
     without_indexes(old)
     with pytest.raises(
         SchemaVersionError,
-        match=r"without table '(client_records|clock_bounds|unread_ranges|problems|broker_events)'.*pipeline migrate --lake",
+        match=r"without table '(client_records|clock_bounds|unread_ranges|problems|broker_events)'.*migrate --lake",
     ):
         Lake.open(old)
 
