@@ -49,6 +49,16 @@ def test_events_are_written_before_the_broker_stops() -> None:
     assert [one.event for one in written(bench)] == ["STOPPED"]
 
 
+def test_a_master_of_a_group_writes_none_while_it_stops() -> None:
+    """Its replicas would not get it, and the next master would have it removed. The next role writes it."""
+    bench = Bench(broker_role="SYNC_MASTER", controller_mode=True, controller_addresses="127.0.0.1:1")
+    assert bench.broker.events is not None
+    bench.broker.events.add(STARTED, bench.now_ms)
+    bench.broker.stop(bench.now_ms)
+    assert bench.store.end_offset == 0
+    assert [one.event for one in bench.broker.events.take()] == ["STARTED"]
+
+
 def test_who_writes_events() -> None:
     """Brokers with replicas do, and those whose own trace is on, unless broker_events is off."""
     for settings, writes in (

@@ -35,39 +35,42 @@ def test_trace_shows_who_took_over(mode: str, tmp_path: Path, capsys: pytest.Cap
     sent: list[tuple[int, int, str]] = []  # when it began, when it was acknowledged, id
     ending = threading.Event()
 
-    def send(namesrv: str) -> None:
-        with SyncProducer("shop", namesrv, trace=True) as producer:
-            while not ending.is_set():
-                began_ms = now_ms()
-                try:
-                    result = producer.send(Message("orders", b"x" * 100))
-                except MQError:
-                    continue
-                sent.append((began_ms, now_ms(), result.msg_id))
+    def send(producer: SyncProducer) -> None:
+        while not ending.is_set():
+            began_ms = now_ms()
+            try:
+                result = producer.send(Message("orders", b"x" * 100))
+            except MQError:
+                continue
+            sent.append((began_ms, now_ms(), result.msg_id))
+
+    def slowest() -> tuple[int, int, str]:
+        """The message that waited for the fail-over: of those acknowledged after the kill the one that took longest."""
+        return max((one for one in sent if one[1] > killed_ms), key=lambda one: one[1] - one[0])
+
+    def is_traced(namesrv: str) -> bool:
+        assert run(["pipeline", "once", "--namesrv", namesrv, "--lake", lake]) == 0
+        capsys.readouterr()
+        return run(["trace", slowest()[2], "--lake", lake, "--json"]) == 0
 
     group = ["--ha", "3", "--mode", mode, "--data", str(tmp_path / "data"), "--segment-size", "16MiB"]
     if mode == "controller":
         group += ["--controller-port", "0"]
     lake = str(tmp_path / "lake")
-    with up(*group, *FREE) as ready:
-        namesrv = ready["namesrv"]
-        sender = threading.Thread(target=send, args=(namesrv,))
+    with up(*group, *FREE) as ready, SyncProducer("shop", ready["namesrv"], trace=True) as producer:
+        sender = threading.Thread(target=send, args=(producer,))
         sender.start()
         try:
             wait_until(lambda: len(sent) >= 100)
-            process_id, old = master_of(namesrv, capsys)
+            process_id, old = master_of(ready["namesrv"], capsys)
             killed_ms = now_ms()
             os.kill(process_id, signal.SIGKILL)
             wait_until(lambda: sum(began_ms > killed_ms for began_ms, _, _ in sent) >= 100, 120)
         finally:
             ending.set()
             sender.join()
-        assert run(["pipeline", "once", "--namesrv", namesrv, "--lake", lake]) == 0
-        capsys.readouterr()
-    # the message that waited for the fail-over: the slowest one that was acknowledged after the kill
-    after = [one for one in sent if one[1] > killed_ms]
-    _, acked_ms, msg_id = max(after, key=lambda one: one[1] - one[0])
-    assert run(["trace", msg_id, "--lake", lake, "--json"]) == 0
+        wait_until(lambda: is_traced(ready["namesrv"]), 240)
+    _, acked_ms, msg_id = slowest()
     (found,) = json.loads(capsys.readouterr().out)["trajectories"]
     changes = [one for one in found["broker_changes"] if one["event"] == "BECAME_MASTER"]
     (change,) = changes

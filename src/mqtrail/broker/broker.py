@@ -391,7 +391,10 @@ class Broker:
     def stop(self, now_ms: int) -> None:
         """Write everything that is only in memory. This is the last call before the store is closed."""
         is_master = not self.config.is_slave
-        for records in (self.trace, self.events):
+        # In a group the replicas no longer get what is written now: another master would have it removed from this log.
+        # So events wait for the next role.
+        events = None if self.config.controller_mode or self.config.ledger_mode else self.events
+        for records in (self.trace, events):
             if is_master and records is not None:
                 records.flush(partial(self.writer.write, now_ms=now_ms), now_ms, all_of_it=True)
         if is_master:

@@ -162,8 +162,6 @@ class ControlledBroker:
         node, self._node = self._node, None
         try:
             if node is not None:
-                if node.core is not None:
-                    self._history.stopping(node.core)
                 await node.stop()
         finally:
             self._release()

@@ -244,8 +244,6 @@ class LedgerBroker:
         node, self._node = self._node, None
         try:
             if node is not None:
-                if node.core is not None:
-                    self._history.stopping(node.core)
                 await node.stop()
         finally:
             self._release()

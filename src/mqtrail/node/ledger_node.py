@@ -131,6 +131,8 @@ class LedgerNode:
         for problem in self._core.take_problems():
             log.sparse.warning("dledger.problem", member=self.config.self_id, found=problem)
         for call in self._core.take_calls():
+            if self._shell is None:
+                continue  # it stops
             task = asyncio.get_running_loop().create_task(self._ask(call))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)

@@ -89,7 +89,10 @@ class RoleHistory:
         )
 
     def stopping(self, core: Broker) -> None:
-        """Write that the process ends. Only a master can."""
+        """Write that the process ends: a master outside of a group that chooses its master.
+
+        In a group the replicas might not get the record, and the next master says until when this one was known.
+        """
         if core.events is not None and not core.config.is_slave:
             broker_id = "" if self._known is None else self._known.broker_id
             core.events.add(BrokerEvent(event=BrokerEventKind.STOPPED, broker_id=broker_id), self._clock())
