@@ -9,9 +9,13 @@ import pytest
 
 from mqtrail import trail
 from mqtrail.answers import Answers, Trajectory, change_line
+from mqtrail.broker import BrokerConfig
+from mqtrail.clock import now_ms
 from mqtrail.lake import arrow_rows
+from mqtrail.testing import embedded
+from mqtrail.wire import BROKER_EVENTS_KEY, TRACE_TOPIC, BrokerEvent, Message, encode_trace
 
-from .lakes import AS_OF_MS, _commit, id_of, make_lake, rows_of
+from .lakes import AS_OF_MS, _commit, id_of, make_lake, producer, rows_of
 
 NAMES = ("send failed", "send ok")
 OLD, NEW = "10.0.0.8:10911", "10.0.0.3:10911"
@@ -142,3 +146,30 @@ def test_the_line_of_a_change(tmp_path: Path) -> None:
     )
     assert change_line(gone) == ("broker-a: has no master; before: 10.0.0.8:10911, known as master until 02:29:59.900")
     assert gone.evidence == "sample:9000000"
+
+
+def test_without_a_lake_the_brokers_are_asked() -> None:
+    """Their latest events have a key of their own. A fail-over of another time is not shown."""
+    with embedded(broker=BrokerConfig(trace_topic_enable=True)) as broker:
+        with producer(broker, trace=True) as shop:
+            result = shop.send(Message("orders", b"x"))
+        answers = Answers(namesrv=broker.namesrv_address)
+        (before,) = answers.trace(result.msg_id, now_ms()).trajectories
+        assert before.broker_changes == ()
+        assert before.send_start_ms is not None
+        events = [
+            BrokerEvent(
+                time_stamp=before.send_start_ms - ago_ms,
+                broker_name="broker-a",
+                event="BECAME_MASTER",
+                address=NEW,
+                epoch=epoch,
+                before_address=OLD,
+            )
+            for epoch, ago_ms in ((2, 3_600_000), (3, 0))
+        ]
+        with producer(broker, trace=False) as writer:
+            writer.send(Message(TRACE_TOPIC, encode_trace(events).encode(), keys=BROKER_EVENTS_KEY))
+        (found,) = answers.trace(result.msg_id, now_ms()).trajectories
+    assert [one.epoch for one in found.broker_changes] == [3]
+    assert (found.send_codes, found.message_codes) == (before.send_codes, before.message_codes)

@@ -1,7 +1,7 @@
 """BrokerEvent records: a master writes them, a slave keeps them for its master, and none is lost silently."""
 
 from mqtrail.broker.telemetry.events import EVENTS_MAX
-from mqtrail.wire import TRACE_TOPIC, BrokerEvent, MQError, SystemError_, decode_trace
+from mqtrail.wire import BROKER_EVENTS_KEY, TRACE_TOPIC, BrokerEvent, MQError, SystemError_, decode_trace
 
 from .helpers import Bench
 
@@ -9,10 +9,10 @@ STARTED = BrokerEvent(event="STARTED", broker_id="1")
 
 
 def written(bench: Bench) -> list[BrokerEvent]:
-    """The records in the trace topic; none of them may be unreadable, and none has a key."""
+    """The records in the trace topic; none of them may be unreadable. Their key is no id that a viewer asks for."""
     found = []
     for message in bench.messages(TRACE_TOPIC):
-        assert "KEYS" not in message.properties, "Apache's viewers find trace messages by their keys"
+        assert message.properties["KEYS"] == BROKER_EVENTS_KEY
         records, rejects = decode_trace(message.body)
         assert not rejects
         found += [record for record in records if isinstance(record, BrokerEvent)]

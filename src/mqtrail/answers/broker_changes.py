@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mqtrail import trail
-from mqtrail.lake import fetch, relation_of
+from mqtrail.lake import connect, fetch, relation_of
 
 from .lakeview import LakeView
+from .live import Row
 from .model import BrokerChange, BrokerChanges, Trajectory
+
+if TYPE_CHECKING:
+    import duckdb
 
 OF_MESSAGE_MAX: Final = 20  # changes shown of one message
 OF_REPORT_MAX: Final = 20  # changes that a report shows
@@ -24,12 +28,19 @@ _COLUMNS: Final = (
 )
 
 
-def with_broker_changes(view: LakeView, found: Sequence[Trajectory]) -> list[Trajectory]:
-    """Return trajectories, each with the changes of the masters of its brokers during its time."""
-    if not found or not view.lookup.lake[trail.BROKER_EVENTS.name].files():
+def with_broker_changes(
+    view: LakeView | None, found: Sequence[Trajectory], live: Sequence[Row] = ()
+) -> list[Trajectory]:
+    """Return trajectories, each with the changes of the masters of its brokers during its time.
+
+    live: rows of BROKER_EVENTS that the cluster has; the lake may have them too.
+    """
+    has_some = bool(live) or (view is not None and bool(view.lookup.lake[trail.BROKER_EVENTS.name].files()))
+    if not found or not has_some:
         return list(found)
-    _define(view)
-    return [replace(one, broker_changes=tuple(_of_message(view, one))) for one in found]
+    duck = connect() if view is None else view.connection
+    _define(duck, view, live)
+    return [replace(one, broker_changes=tuple(_of_message(duck, one))) for one in found]
 
 
 def broker_changes(
@@ -37,7 +48,7 @@ def broker_changes(
 ) -> BrokerChanges:
     """Return the events of brokers of [first_ms, end_ms), the latest first; None: without a bound. broker: its name;
     '': all."""
-    _define(view)
+    _define(view.connection, view)
     rows = fetch(
         view.connection,
         f"""SELECT {_COLUMNS}, count(*) OVER () AS matched FROM broker_changes
@@ -51,7 +62,7 @@ def broker_changes(
 
 def changes_of_masters(view: LakeView, first_ms: int | None, end_ms: int | None) -> tuple[BrokerChange, ...]:
     """Return the latest changes of masters, stops and removed ends of logs in [first_ms, end_ms), the latest first."""
-    _define(view)
+    _define(view.connection, view)
     rows = fetch(
         view.connection,
         f"""SELECT {_COLUMNS} FROM broker_changes
@@ -62,21 +73,29 @@ def changes_of_masters(view: LakeView, first_ms: int | None, end_ms: int | None)
     return tuple(_change(row) for row in rows)
 
 
-def _define(view: LakeView) -> None:
-    rows = relation_of(view.lookup.lake[trail.BROKER_EVENTS.name], cluster=view.cluster)
-    view.connection.execute(f"CREATE OR REPLACE TEMP TABLE read_broker_events AS SELECT * FROM ({rows})")
-    view.connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE broker_changes AS {trail.distinct_events_sql('read_broker_events')}"
-    )
+def _define(duck: duckdb.DuckDBPyConnection, view: LakeView | None, live: Sequence[Row] = ()) -> None:
+    """Define the table broker_changes: of the lake, and of the cluster."""
+    sources = []
+    if view is not None:
+        sources.append(relation_of(view.lookup.lake[trail.BROKER_EVENTS.name], cluster=view.cluster))
+    if live:
+        from mqtrail.lake import arrow_rows  # with Arrow
+
+        duck.register("live_broker_events", arrow_rows(trail.BROKER_EVENTS, live))
+        sources.append(f"SELECT {', '.join(trail.BROKER_EVENTS.names)} FROM live_broker_events")
+    columns = ", ".join(trail.BROKER_EVENTS.names)
+    rows = " UNION ALL ".join(f"SELECT {columns} FROM ({source}) AS events" for source in sources)
+    duck.execute(f"CREATE OR REPLACE TEMP TABLE read_broker_events AS {rows}")
+    duck.execute(f"CREATE OR REPLACE TEMP TABLE broker_changes AS {trail.distinct_events_sql('read_broker_events')}")
 
 
-def _of_message(view: LakeView, one: Trajectory) -> Iterator[BrokerChange]:
+def _of_message(duck: duckdb.DuckDBPyConnection, one: Trajectory) -> Iterator[BrokerChange]:
     span = _span(one)
     if span is None:
         return
     places = sorted({one.place, one.producer_host, *(event.place for event in one.events)} - {""})
     rows = fetch(
-        view.connection,
+        duck,
         f"""SELECT {_COLUMNS} FROM broker_changes
         WHERE cluster = ? AND event IN ({trail.quoted(_SHOWN)})
           AND coalesce(before_until_ms, event_ms) <= ? AND event_ms >= ?

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,7 +28,7 @@ from .history import latency_comparison, latency_history, verdict_history
 from .lag_sql import OVER_MS
 from .lake_lag import lake_lag
 from .lakeview import LakeView, UnknownCluster, read_trajectories
-from .live import LiveEvidence, gather
+from .live import LiveEvidence, Row, gather
 from .model import (
     BrokerChanges,
     LatencySegment,
@@ -316,17 +316,20 @@ class Answers:
         elif view is not None:
             omission = "messages newer than the lake were not searched: pass --namesrv to query the cluster"
             scope = replace(scope, omissions=(*scope.omissions, omission))
-        found = self._explained(view, found)
+        found = self._explained(view, found, [] if live is None else live.broker_events)
         return replace(_conclude(asked, found, live, scope, is_whole), judged_with=judged_with if found else ())
 
     @staticmethod
-    def _explained(view: LakeView | None, found: Sequence[Trajectory]) -> list[Trajectory]:
-        if view is None:
-            return with_clocks(None, found)
-        try:
-            return view.read(lambda read: with_broker_changes(read, with_coverage(read, with_clocks(read, found))))
-        except LakeError:  # which the scope says already
-            return with_clocks(None, found)
+    def _explained(view: LakeView | None, found: Sequence[Trajectory], events: Sequence[Row]) -> list[Trajectory]:
+        """Return trajectories with what explains them. events: rows of trail.BROKER_EVENTS of the cluster."""
+
+        def explained(read: LakeView) -> list[Trajectory]:
+            return with_broker_changes(read, with_coverage(read, with_clocks(read, found)), events)
+
+        if view is not None:
+            with suppress(LakeError):  # which the scope says already
+                return view.read(explained)
+        return with_broker_changes(None, with_clocks(None, found), events)
 
     def _ask_cluster(
         self, asked: str, found: Sequence[Trajectory], view: LakeView | None, now_ms: int

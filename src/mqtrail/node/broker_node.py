@@ -366,9 +366,7 @@ class BrokerNode:
         self._shell.start()
         self._upkeep.start()
         if not self._is_in_group:
-            self._history.begin(
-                self.core, broker_id=str(self.core.config.broker_id), epoch=None if self.core.config.is_slave else 0
-            )
+            self._history.begin(self.core, broker_id=str(self.core.config.broker_id), epoch=None)
             self.events_wait()
         if self._acl is not None:
             self._acl.start()

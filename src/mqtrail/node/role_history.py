@@ -52,7 +52,7 @@ class RoleHistory:
         self._kept.append(replace(event, time_stamp=self._clock()))
 
     def begin(self, core: Broker, *, broker_id: str, epoch: int | None, reason: str = "") -> None:
-        """Write what a role begins with. epoch: of this broker as master; None: it is a slave.
+        """Write what a role begins with. epoch: of this broker as master; None: it is a slave, or no group chooses.
 
         The same role in the same epoch again is no event: the broker was started anew to remove the end of its log.
         """
@@ -62,23 +62,24 @@ class RoleHistory:
         kept, self._kept = self._kept, []
         if self._role is None:
             kept.append(BrokerEvent(event=BrokerEventKind.STARTED))
-        role = epoch is not None, epoch or 0
+        is_master = not core.config.is_slave
+        role = is_master, epoch or 0
         if role != self._role:
             kept.append(self._began(core, epoch, reason))
         self._role = role
         for event in kept:
             events.add(replace(event, broker_id=event.broker_id or broker_id), now_ms)
-        if epoch is not None:
-            self._known = KnownMaster(broker_id, str(core.config.address), epoch, now_ms)
+        if is_master:
+            self._known = KnownMaster(broker_id, str(core.config.address), epoch or 0, now_ms)
 
     def _began(self, core: Broker, epoch: int | None, reason: str) -> BrokerEvent:
         known, was_master = self._known, self._role is not None and self._role[0]
-        if epoch is None:
+        if core.config.is_slave:
             return BrokerEvent(event=BrokerEventKind.BECAME_SLAVE, reason=reason or ("deposed" if was_master else None))
         event = BrokerEvent(
             event=BrokerEventKind.BECAME_MASTER, epoch=epoch, reason=reason, from_offset=core.store.end_offset
         )
-        if known is None or known.epoch >= epoch:
+        if known is None or known.epoch >= (epoch or 0):
             return event
         return replace(
             event,

@@ -13,6 +13,8 @@ from mqtrail.broker import CONFIG_CODES, END_CODE, OPTIONAL_CODES, PROGRESS_CODE
 from mqtrail.net import ConnectionPool, Log, NetError
 from mqtrail.store import LogDiffers, MessageStore
 from mqtrail.wire import (
+    BROKER_EVENTS_KEY,
+    PROPERTY_KEYS,
     PROPERTY_WAIT,
     InvalidParameter,
     MQError,
@@ -131,7 +133,7 @@ class TableCopier:
             default_topic_queue_nums=1,
             queue_id=0,
             born_timestamp=now_ms,
-            properties=encode_properties({PROPERTY_WAIT: "false"}),
+            properties=encode_properties({PROPERTY_KEYS: BROKER_EVENTS_KEY, PROPERTY_WAIT: "false"}),
         )
         command = RemotingCommand(RequestCode.SEND_MESSAGE, header.to_ext(), body=events.text().encode())
         try:

@@ -12,6 +12,7 @@ from enum import IntEnum, StrEnum
 from typing import Final, TypeAlias
 
 __all__ = [
+    "BROKER_EVENTS_KEY",
     "TRACE_DETAIL_LENGTH_MAX",
     "TRACE_VERSION",
     "BrokerEvent",
@@ -42,6 +43,8 @@ __all__ = [
 
 TRACE_DETAIL_LENGTH_MAX: Final = 200  # characters of SubResult.detail; the writer cuts
 TRACE_VERSION: Final = 1  # TraceBatch.ver
+BROKER_EVENTS_KEY: Final = "mqtrail-broker-events"
+"""KEYS of trace messages with BrokerEvents: neither an id nor a key of a user."""
 
 
 class MessageType(IntEnum):

@@ -11,6 +11,7 @@ from typing import Final
 
 from mqtrail.store import PendingRecord
 from mqtrail.wire import (
+    BROKER_EVENTS_KEY,
     TRACE_DETAIL_LENGTH_MAX,
     BrokerEvent,
     BrokerEventKind,
@@ -90,7 +91,7 @@ class BrokerEvents:
         if self._due_ms is None or not (all_of_it or now_ms >= self._due_ms):
             return
         try:
-            write([self._messages.message(self.text().encode(), now_ms)])
+            write([self._messages.message(self.text().encode(), now_ms, BROKER_EVENTS_KEY)])
         except MQError:
             self._due_ms = now_ms + RETRY_MS
             return
