@@ -7,12 +7,13 @@ import pytest
 
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
-from mqtrail.lake import Lake, connect, relation_of
+from mqtrail.lake import Lake, arrow_rows, connect, relation_of, write_parquet
 from mqtrail.pipeline.changes import Changes
 from mqtrail.pipeline.group_masters import MASTERS, MasterChanges, MasterEpochs
 from mqtrail.pipeline.recording import Recorder
+from mqtrail.pipeline.rewinds import has_record
 from mqtrail.pipeline.sampling import ClusterSample
-from mqtrail.wire import MQError
+from mqtrail.wire import BrokerEvent, MessageQueue, MQError, encode_trace
 
 RETENTION_MS = 86_400_000
 A, B = "10.0.0.1:10911", "10.0.0.2:10911"
@@ -106,3 +107,17 @@ def test_a_master_is_asked_once_for_its_epoch() -> None:
     for _ in range(2):
         assert [row["epoch"] for row in epochs.rows(admin, {"a": A, "b": B}, ["c"])] == [7, None, None]
     assert asked.count == 2
+
+
+def test_a_message_with_events_alone_is_known(tmp_path: Path) -> None:
+    """Otherwise its queue would count as recreated: it has no row in trace_events."""
+    queue = MessageQueue("RMQ_SYS_TRACE_TOPIC", "broker-a", 0)
+    place = trail.TracePlace("C", queue.broker_name, queue.topic, 0, 7, 900, 950, "")
+    rows = [row for _, row in trail.trace_rows(place, encode_trace([BrokerEvent(time_stamp=940, event="STARTED")]))]
+    lake = Lake.create(tmp_path / "lake")
+    file = lake[trail.BROKER_EVENTS.name].path / "batch=test-1" / "part-0.parquet"
+    file.parent.mkdir()
+    write_parquet(arrow_rows(trail.BROKER_EVENTS, rows), file)
+    lake[trail.BROKER_EVENTS.name].commit([file], app="test", batch=0)
+    assert has_record(lake, connect(), "C", queue, 7, 950)
+    assert not has_record(lake, connect(), "C", queue, 7, 951)

@@ -26,13 +26,15 @@ async def replication(desk: Desk, reader: PageReader) -> None:
         tag("p", reader.say("replication_text"))
         part = PagePart(desk, reader)
         commands(reader, ["mqtrail", "cluster", "ha", "--namesrv", desk.sources.namesrv], "/replication")
-        with section(reader.say("broker_changes")):
-            tag("p", reader.say("broker_changes_text"))
-            events = PagePart(desk, reader)
+        events = None
+        if desk.sources.lake is not None:
+            with section(reader.say("broker_changes")):
+                tag("p", reader.say("broker_changes_text"))
+                events = PagePart(desk, reader)
     cluster = desk.sources.of_cluster()
     await ui.context.client.connected()
     await part.show(cluster.replication, partial(_draw, reader))
-    if desk.sources.lake is not None:
+    if events is not None:
         lake = desk.sources.of_lake
         await events.show(lambda: lake().broker_changes(now_ms()), partial(_events, reader))
 
