@@ -1,7 +1,7 @@
 """What a broker writes of its roles: who was master before, and until when it was known."""
 
 from mqtrail.node.role_history import RoleHistory
-from mqtrail.wire import BrokerEvent, decode_trace
+from mqtrail.wire import BrokerEvent
 from tests.broker.helpers import NOW_MS, Bench
 
 
@@ -15,7 +15,7 @@ class Clock:
 
 def events_of(bench: Bench) -> list[BrokerEvent]:
     assert bench.broker.events is not None
-    return [one for one in decode_trace(bench.broker.events.text())[0] if isinstance(one, BrokerEvent)]
+    return list(bench.broker.events.waiting)
 
 
 def slave() -> Bench:
@@ -61,7 +61,7 @@ def test_the_same_role_again_is_no_event() -> None:
     first, second = slave(), slave()
     history.begin(first.broker, broker_id="2", epoch=None)
     assert first.broker.events is not None
-    first.broker.events.delivered(2)
+    first.broker.events.delivered(first.broker.events.waiting)
     history.leave(first.broker)
     history.note(BrokerEvent(event="TRUNCATED", from_offset=10, to_offset=30, detail="a.log"))
     history.begin(second.broker, broker_id="2", epoch=None)

@@ -314,7 +314,7 @@ VIEWS: Final[dict[str, View]] = {
                 _at("before_until", "b.before_until_ms", "until when it was known to be master"),
                 _same("from_offset", "BECAME_MASTER: end of its log; TRUNCATED: first removed byte", "b"),
                 _same("to_offset", "TRUNCATED: end of what was removed", "b"),
-                _same("detail", "TRUNCATED: file with what was removed", "b"),
+                _same("detail", "TRUNCATED: file with what was removed; DROPPED: number of events", "b"),
                 _same("source", "trace: written by the broker; sample: seen in the routes", "b"),
             ),
             f"FROM ({trail.distinct_events_sql(f'{TABLES_SCHEMA}.{trail.BROKER_EVENTS.name}')}) AS b",

@@ -53,6 +53,7 @@ from .role_history import RoleHistory
 
 START_WAIT_S = 15.0  # after which a start goes on without a master; the broker serves once there is one
 TIMEOUT_MS = 3_000
+REASON_WAIT_S = 1.0  # how long a new master waits for the reason of its election
 RETRY_S = 0.2  # pause after a failure, for example because the new master does not serve yet
 
 log = Log()
@@ -360,12 +361,18 @@ class ControlledBroker:
     async def _write_role(self, node: BrokerNode, term: MasterTerm | None) -> None:
         """Write to the trace which role began, and why."""
         assert self._controllers is not None
-        reason = ""
+        reason, began_ms = "", wall_clock_ms()
         if term is not None and node.core is not None and node.core.events is not None:
-            reason = await self._controllers.election_reason()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REASON_WAIT_S):
+                    reason = await self._controllers.election_reason()
         if node.core is not None:
             self._history.begin(
-                node.core, broker_id=str(self.broker_id), epoch=None if term is None else term.epoch, reason=reason
+                node.core,
+                broker_id=str(self.broker_id),
+                epoch=None if term is None else term.epoch,
+                reason=reason,
+                at_ms=began_ms,
             )
             node.events_wait()
 

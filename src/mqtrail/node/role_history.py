@@ -51,12 +51,15 @@ class RoleHistory:
         """Keep an event of now for the role that begins next."""
         self._kept.append(replace(event, time_stamp=self._clock()))
 
-    def begin(self, core: Broker, *, broker_id: str, epoch: int | None, reason: str = "") -> None:
+    def begin(
+        self, core: Broker, *, broker_id: str, epoch: int | None, reason: str = "", at_ms: int | None = None
+    ) -> None:
         """Write what a role begins with. epoch: of this broker as master; None: it is a slave, or no group chooses.
+        at_ms: when it began; None: now.
 
         The same role in the same epoch again is no event: the broker was started anew to remove the end of its log.
         """
-        events, now_ms = core.events, self._clock()
+        events, now_ms = core.events, self._clock() if at_ms is None else at_ms
         if events is None:
             return
         kept, self._kept = self._kept, []

@@ -23,6 +23,7 @@ from mqtrail.wire import (
     ResponseCode,
     SendMessageHeader,
     encode_properties,
+    encode_trace,
 )
 
 INTERVAL_S = 10.0
@@ -126,7 +127,7 @@ class TableCopier:
         events = self._core.events
         if events is None or not len(events):
             return True
-        count, config, now_ms = len(events), self._core.config, self._clock()
+        waiting, config, now_ms = events.waiting, self._core.config, self._clock()
         header = SendMessageHeader(
             producer_group=EVENTS_GROUP,
             topic=config.trace_topic,
@@ -135,7 +136,7 @@ class TableCopier:
             born_timestamp=now_ms,
             properties=encode_properties({PROPERTY_KEYS: BROKER_EVENTS_KEY, PROPERTY_WAIT: "false"}),
         )
-        command = RemotingCommand(RequestCode.SEND_MESSAGE, header.to_ext(), body=events.text().encode())
+        command = RemotingCommand(RequestCode.SEND_MESSAGE, header.to_ext(), body=encode_trace(waiting).encode())
         try:
             reply = await self._pool.request(self._master, command, TIMEOUT_MS)
         except (NetError, MQError, OSError) as error:
@@ -155,7 +156,7 @@ class TableCopier:
             self._events_refused = found
             return False
         self._events_refused = ""
-        events.delivered(count)
+        events.delivered(waiting)
         return True
 
     async def compare_logs(self) -> None:

@@ -62,7 +62,7 @@ BROKER_EVENTS = Relation(
         number("before_until_ms", "until when it was known to be master; NULL: not known"),
         number("from_offset", "BECAME_MASTER: end of its log; TRUNCATED: first removed byte of the CommitLog"),
         number("to_offset", "TRUNCATED: end of what was removed"),
-        text("detail", "TRUNCATED: file with what was removed"),
+        text("detail", "TRUNCATED: file with what was removed; DROPPED: number of events"),
     ),
 )
 

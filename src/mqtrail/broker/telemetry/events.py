@@ -1,8 +1,8 @@
 """BrokerEvent records: when this broker started and stopped, which roles it had, what it removed from its log.
 
 A master writes them to the trace topic, like its other trace records. A slave cannot write: its node sends them to the
-master (`text`, `delivered`). Events that wait when a role ends go to the next one (`take`). Above EVENTS_MAX the oldest
-are dropped, and one event DROPPED states how many: a TraceLoss would say that records of messages are missing.
+master (`waiting`, `delivered`). Events that wait when a role ends go to the next one (`take`). Above EVENTS_MAX the
+oldest are dropped, and one event DROPPED states how many: a TraceLoss would say that records of messages are missing.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,8 +33,6 @@ class BrokerEvents:
         self._config = config
         self._messages = messages
         self._waiting: list[BrokerEvent] = []
-        self._dropped: BrokerEvent | None = None  # the first one that was dropped
-        self._dropped_count = 0
         self._due_ms: int | None = None
 
     def add(self, event: BrokerEvent, now_ms: int) -> None:
@@ -51,10 +49,8 @@ class BrokerEvents:
                 detail=(event.detail or "")[:TRACE_DETAIL_LENGTH_MAX] or None,
             )
         )
-        while len(self._waiting) > EVENTS_MAX:
-            self._dropped = self._dropped or self._waiting[0]
-            self._dropped_count += 1
-            del self._waiting[0]
+        if len(self._waiting) > EVENTS_MAX:
+            self._waiting[:2] = [_dropped(*self._waiting[:2])]
         if self._due_ms is None:
             self._due_ms = now_ms
 
@@ -63,10 +59,15 @@ class BrokerEvents:
         taken, self._waiting, self._due_ms = self._waiting, [], None
         return taken
 
-    def delivered(self, count: int) -> None:
-        """Forget the oldest events, which the master has stored, and those that were dropped before them."""
-        del self._waiting[:count]
-        self._dropped, self._dropped_count = None, 0
+    @property
+    def waiting(self) -> tuple[BrokerEvent, ...]:
+        """The events that were not written."""
+        return tuple(self._waiting)
+
+    def delivered(self, events: Sequence[BrokerEvent]) -> None:
+        """Forget events of `waiting` that the master has stored."""
+        stored = {id(one) for one in events}
+        self._waiting = [one for one in self._waiting if id(one) not in stored]
         if not self._waiting:
             self._due_ms = None
 
@@ -91,19 +92,19 @@ class BrokerEvents:
         if self._due_ms is None or not (all_of_it or now_ms >= self._due_ms):
             return
         try:
-            write([self._messages.message(self.text().encode(), now_ms, BROKER_EVENTS_KEY)])
+            write([self._messages.message(encode_trace(self._waiting).encode(), now_ms, BROKER_EVENTS_KEY)])
         except MQError:
             self._due_ms = now_ms + RETRY_MS
             return
-        self.delivered(len(self._waiting))
+        self.take()
 
-    def text(self) -> str:
-        """Return the body of a trace message with all that waits."""
-        if self._dropped is None:
-            return encode_trace(self._waiting)
-        dropped = replace(
-            self._dropped,
-            event=BrokerEventKind.DROPPED,
-            reason=f"{self._dropped_count} events from this time on were dropped: more than {EVENTS_MAX} waited",
-        )
-        return encode_trace([dropped, *self._waiting])
+
+def _dropped(first: BrokerEvent, _: BrokerEvent) -> BrokerEvent:
+    """Return one event in place of the two oldest. detail: how many were dropped so far."""
+    is_more = first.event == BrokerEventKind.DROPPED
+    return replace(
+        first,
+        event=BrokerEventKind.DROPPED,
+        reason=f"events from this time on were dropped: more than {EVENTS_MAX} waited",
+        detail=str(int(first.detail or "1") + 1 if is_more else 2),
+    )
