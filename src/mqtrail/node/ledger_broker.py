@@ -55,6 +55,7 @@ START_WAIT_S: Final = 15.0  # after which a start goes on without a leader; the 
 RETRY_S: Final = 0.2  # pause after a failure
 IDLE_S: Final = 1.0  # between two looks without an event
 ROUTE_WAITS_S: Final = (0.5, 2.0, 5.0)  # after a change in the group: when brokers register once more
+FIRST_TERM: Final = 1
 FIRST_TOPIC: Final = "DLEDGER_FIRST_ENTRY"  # of a leader's first entry, which is in no queue
 NO_HOST: Final = bytes(8)
 
@@ -488,12 +489,18 @@ class LedgerBroker:
         if term is None:
             return ""
         if not before:
-            return "first"
+            return "first" if term == FIRST_TERM else ""
         return "connection_closed" if before in self.member.disconnected else ""
 
     def _was_cut(self, path: str, first: int, end: int) -> None:
         """Write that the end of the log was removed, which the leader does not have."""
-        event = BrokerEvent(event=BrokerEventKind.TRUNCATED, from_offset=first, to_offset=end, detail=path)
+        event = BrokerEvent(
+            event=BrokerEventKind.TRUNCATED,
+            broker_id=self._broker_config.ledger_self_id,
+            from_offset=first,
+            to_offset=end,
+            detail=path,
+        )
         core = self.core
         if core is None or core.events is None:
             self._history.note(event)
