@@ -73,6 +73,22 @@ def test_a_number_that_is_none_is_a_reject() -> None:
     assert row["reason"].startswith("epoch: found 'five'")
 
 
+def test_the_address_of_a_leader_that_is_known_by_its_id() -> None:
+    """It is that of the events which the member wrote itself."""
+    texts = (
+        BrokerEvent(time_stamp=1, broker_name="broker-a", event="STARTED", broker_id="n2", address="10.0.0.2:10911"),
+        BrokerEvent(time_stamp=2, broker_name="broker-b", event="STARTED", broker_id="n2", address="10.0.0.8:10911"),
+        BrokerEvent(time_stamp=3, broker_name="broker-a", event="BECAME_MASTER", broker_id="n1", before_id="n2"),
+    )
+    duck = duckdb.connect()
+    rows = [row for _, row in trail.trace_rows(PLACE, encode_trace(texts))]
+    duck.register("broker_events", arrow_rows(trail.BROKER_EVENTS, rows))
+    found = duck.execute(
+        f"SELECT event_ms, before_address FROM ({trail.distinct_events_sql('broker_events')}) ORDER BY ALL"
+    ).fetchall()
+    assert found == [(1, ""), (2, ""), (3, "10.0.0.2:10911")]
+
+
 def sampled(event: SampledEvent, address: str, at_ms: int, until_ms: int | None) -> dict[str, object]:
     before = None if until_ms is None else ("10.0.0.1:10911", None, until_ms)
     row = trail.sampled_event(event, "broker-a", address, None, before)

@@ -100,10 +100,16 @@ def sampled_event(
 
 def distinct_events_sql(broker_events: str) -> str:
     """SQL: the rows, each event once: a sample that shows what a broker wrote itself, and what was sent twice, is left
-    out."""
+    out. A member of a DLedger group knows only the id of the leader before: its address is that of its own events."""
     kinds = quoted(MASTER_EVENTS)
     return f"""
-SELECT * FROM {broker_events} AS e
+SELECT e.* REPLACE (CASE WHEN e.before_address <> '' THEN e.before_address ELSE coalesce(k.own_address, '') END
+  AS before_address)
+FROM {broker_events} AS e LEFT JOIN (
+  SELECT cluster AS own_cluster, event_broker_name AS own_name, broker_id AS own_id,
+    max_by(address, event_ms) AS own_address
+  FROM {broker_events} AS own WHERE broker_id <> '' AND address <> '' GROUP BY ALL
+) AS k ON k.own_cluster = e.cluster AND k.own_name = e.event_broker_name AND k.own_id = e.before_id
 WHERE NOT (source = {literal(FROM_SAMPLE)} AND event IN ({kinds}) AND EXISTS (
   SELECT 1 FROM {broker_events} AS w WHERE w.source = {literal(FROM_TRACE)} AND w.event = 'BECAME_MASTER'
     AND w.cluster = e.cluster AND w.event_broker_name = e.event_broker_name
