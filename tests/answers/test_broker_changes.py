@@ -90,6 +90,8 @@ def test_the_fail_over_during_a_failed_send(tmp_path: Path, plain: Answers) -> N
     assert (change.before_until_ms, change.evidence) == (at_ms - 100, f"trace:broker-x/0@{at_ms % 1_000_000}#1")
     assert (found.send_codes, found.knowledge, found.events) == (before.send_codes, before.knowledge, before.events)
     assert traced(answers, "send ok").broker_changes == ()
+    worst = {one.msg_id: one for one in answers.report(AS_OF_MS, worst=2).worst}
+    assert worst[id_of("send failed")].broker_changes == (change,)
 
 
 def test_a_change_beside_a_good_message_is_not_shown(tmp_path: Path, plain: Answers) -> None:
