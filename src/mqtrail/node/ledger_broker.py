@@ -28,7 +28,7 @@ from mqtrail.net import Log, bound_socket, join_address
 from mqtrail.raft import NotLeader, RaftBusy
 from mqtrail.raft.dledger import LedgerConfig
 from mqtrail.store import MessageStore, RealDisk, StoreError, StoreFull
-from mqtrail.store.dledger import LedgerStore
+from mqtrail.store.dledger import FIRST_TOPIC, LedgerStore
 from mqtrail.wire import (
     Host,
     InvalidParameter,
@@ -52,7 +52,6 @@ START_WAIT_S: Final = 15.0  # after which a start goes on without a leader; the 
 RETRY_S: Final = 0.2  # pause after a failure
 IDLE_S: Final = 1.0  # between two looks without an event
 ROUTE_WAITS_S: Final = (0.5, 2.0, 5.0)  # after a change in the group: when brokers register once more
-FIRST_TOPIC: Final = "DLEDGER_FIRST_ENTRY"  # of a leader's first entry, which is in no queue
 NO_HOST: Final = bytes(8)
 
 log = Log()

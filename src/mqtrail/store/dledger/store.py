@@ -35,6 +35,7 @@ from mqtrail.wire import (
     MessageSysFlag,
     RecordError,
     ServiceNotAvailable,
+    decode_head,
     encode_record,
     parse_delay_levels,
 )
@@ -55,6 +56,7 @@ from .ledger import LedgerLog
 
 TRANSACTION_MASK: Final = int(MessageSysFlag.TRANSACTION_MASK)
 HOSTS_SIZE: Final = 16  # of both hosts, IPv4, as RECORD_BASE counts them
+FIRST_TOPIC: Final = "DLEDGER_FIRST_ENTRY"  # of the record with which a leader of mqtrail begins; it is in no queue
 IN_QUEUE: Final = (0, int(MessageSysFlag.TRANSACTION_COMMIT))
 ADVANCE_COUNT_MAX: Final = 500  # entries that one call makes visible
 PUSHED_SIZE_MAX: Final = FRAME_SIZE_MAX * 3 // 4 - 4096  # of a record: a request to a member has it in base64
@@ -316,7 +318,7 @@ class LedgerStore(CommitLogStore):
             self._scan = LogScan(
                 self._log,
                 self._by_key,
-                self._put_entry,
+                self._show_entry,
                 {},
                 self._delays_ms,
                 position=self._log.end_offset,
@@ -326,14 +328,52 @@ class LedgerStore(CommitLogStore):
             )
         return self._scan
 
+    def _show_entry(
+        self, topic: str, queue_id: int, queue_offset: int, physical: int, size: int, tags_code: int
+    ) -> None:
+        self._put_entry(topic, queue_id, queue_offset, physical, size, tags_code)
+        self._grown[topic, queue_id] = None
+
     def _put_entry(
         self, topic: str, queue_id: int, queue_offset: int, physical: int, size: int, tags_code: int
     ) -> None:
+        """Add the queue entry of a committed record; one that exists stays.
+
+        A leader may give a queue offset a second time: Apache's forgets a queue whose records all expired, and that of
+        5.3.3 lacks queue entries once it was killed. What has an entry here may be acknowledged, so such a record gets
+        the next offset of its queue. Only a leader of mqtrail shows by offset 0 that it deleted the topic.
+        """
         queue = self._by_key.get((topic, queue_id))
-        if queue is not None and queue_offset == 0 < queue.next_offset and queue.last_physical_offset < physical:
-            self._queues.delete_topic(topic, physical - LEDGER_HEAD_SIZE)  # the leader deleted it, and has it again
+        if queue is not None and queue_offset < queue.next_offset:
+            if physical <= queue.newest_physical_offset:
+                return
+            if queue_offset == 0 and self._queues.is_spent(queue):
+                self._queues.begin_again(queue)
+            elif queue_offset == 0 and self._is_of_mqtrail(physical - LEDGER_HEAD_SIZE):
+                self._queues.delete_topic(topic, physical - LEDGER_HEAD_SIZE)
+            else:
+                queue_offset = queue.next_offset
         self._queues.put_entry(topic, queue_id, queue_offset, physical, size, tags_code)
-        self._grown[topic, queue_id] = None
+
+    def _is_of_mqtrail(self, position: int) -> bool:
+        """Whether a member of mqtrail led in the term of an entry: its terms begin with a record of FIRST_TOPIC.
+
+        True also if that entry expired: Apache's leader gives offsets again soon after its election.
+        """
+        ledger = self.ledger
+        head = ledger.data.entry_head(position)
+        assert head is not None, f"found no entry at position {position}, expected that of a record"
+        low, high = ledger.begin_index, head.index
+        while low < high:
+            middle = (low + high) // 2
+            if (ledger.term_at(middle) or 0) < head.term:
+                low = middle + 1
+            else:
+                high = middle
+        if low == ledger.begin_index and low > 0:
+            return True
+        first = ledger.entry(low)
+        return first is not None and decode_head(first.body).topic == FIRST_TOPIC
 
     def _skip_dropped(self) -> None:
         """Go on at the first entry, if the ledger dropped what was not visible yet: it was too far behind."""
