@@ -292,6 +292,25 @@ async def test_a_master_that_cannot_show_its_queues_steps_down(tmp_path: Path) -
                 await found.stop(name)
 
 
+async def test_a_master_whose_disk_is_full_hands_over(tmp_path: Path) -> None:
+    """Sends go on at a member with space. If another disk is full too, the master refuses sends and says why."""
+    async with group(tmp_path) as found:
+        first = await found.leader()
+        assert (await found.send(first, b"a")).code == ResponseCode.SUCCESS
+        await found.all_show([b"a"])
+        found.store(first)._full = True
+        second = await found.leader(but=first)
+        assert (await found.send(second, b"b")).code == ResponseCode.SUCCESS
+        await found.all_show([b"a", b"b"])
+        found.store(first)._full = found.store(second)._full = True
+        reply = await found.send(second, b"c")
+        assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "full, expected less: free space" in (reply.remark or "")
+        found.store(second)._full = False
+        assert (await found.send(second, b"d")).code == ResponseCode.SUCCESS
+        await found.all_show([b"a", b"b", b"d"])
+
+
 async def test_held_pulls_and_delays_get_messages_when_they_are_committed(tmp_path: Path) -> None:
     """A pull that waits is answered, and a delayed message is delivered, although both looked before the commit."""
     async with group(tmp_path, message_delay_level="1s 2s") as found:

@@ -265,6 +265,7 @@ class LedgerBroker:
         if not store.is_current:
             self._show()
         member = self._member.member
+        member.is_full = store.is_full
         if self._wanted() != self._served or (self._node is None and self._follows_another()):
             self._wake.set()
         # A former leader that was stopped may register as master once more before it notices.

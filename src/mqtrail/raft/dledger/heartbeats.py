@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from mqtrail.wire import LedgerHeartbeat, LedgerHeartbeatReply, LedgerPush
 
 from ..core import NEVER_MS, TERM_STEP_MAX, Role
-from .state import OURS, Status
+from .state import FULL, OURS, Status
 from .transfers import MemberTransfers
 
 
@@ -70,6 +70,7 @@ class MemberHeartbeats(MemberTransfers):
         for peer in config.peers:
             self._call(peer, LedgerHeartbeat, mqtrail=OURS)
         self._look_for_preferred(now_ms)
+        self._look_for_space(now_ms)
 
     def _on_heartbeat(self, asker: Hashable, request: LedgerHeartbeat, now_ms: int) -> None:
         self._note_kind(request.leader_id, is_ours=bool(request.mqtrail))
@@ -77,7 +78,8 @@ class MemberHeartbeats(MemberTransfers):
         if status is Status.SUCCESS:
             self._hear(now_ms)
         term = self.term if status is not Status.SUCCESS else -1
-        self._answer(asker, LedgerHeartbeatReply(term=term, code=status, mqtrail=OURS))
+        mark = OURS | FULL if self.is_full else OURS
+        self._answer(asker, LedgerHeartbeatReply(term=term, code=status, mqtrail=mark))
 
     def _obey(self, request: LedgerHeartbeat | LedgerPush, now_ms: int) -> Status:
         """Follow the leader that sent a request; return SUCCESS, or why not."""
@@ -98,6 +100,10 @@ class MemberHeartbeats(MemberTransfers):
         if reply.mqtrail:
             self._note_kind(peer, is_ours=True)
         if reply.code == Status.SUCCESS:
+            if reply.mqtrail & FULL:
+                self._full_peers.add(peer)
+            else:
+                self._full_peers.discard(peer)
             self._answers_ms[peer] = now_ms
             if peer in self._pushing:
                 self._pushing[peer].follows = True

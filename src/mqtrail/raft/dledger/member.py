@@ -72,6 +72,7 @@ class LedgerMember(MemberElections):
             self._silent_ms = min(self._silent_ms, now_ms)
             self._resigned_ms = min(self._resigned_ms, now_ms)
             self._preferred_ms = now_ms
+            self._space_ms = now_ms
             self._answers_ms = dict.fromkeys(self._answers_ms, now_ms)
             self._due = deque((now_ms + self.config.call_ms, number) for _, number in self._due)
             self._revotes = dict.fromkeys(self._revotes, now_ms)

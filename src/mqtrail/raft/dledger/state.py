@@ -23,6 +23,7 @@ Status = LedgerStatus
 MakeBody = Callable[[int], bytes]
 """Returns the record of an entry for a physical offset; its size does not depend on it."""
 OURS: Final = 1  # the value of `mqtrail` in our messages
+FULL: Final = 2  # added to it in the answer to a heartbeat: the member's disk is full
 DISK_ERRORS: Final = (MQError, OSError)  # of the log, and of term and vote: they stay as they were
 
 
@@ -45,6 +46,7 @@ class MemberState:
         self.role = Role.FOLLOWER
         self.leader: str | None = None
         self.election_count = 0  # how often it was elected
+        self.is_full = False  # its disk, so that it would refuse every message as leader; whoever knows sets it
         self.following = self.following_class(log)
         self._chance = chance
         self._first_body = first_body
@@ -63,6 +65,9 @@ class MemberState:
         self._handing: HandingOver | None = None
         self._taking: TakingOver | None = None
         self._preferred_ms = now_ms
+        self._full_peers: set[str] = set()  # that said so in their last answer
+        self._space_ms = now_ms  # when a leader with a full disk looks for another one
+        self._space_turn = 0
         self._resigned_ms = NEVER_MS
         self._number = 0
         self._calls: dict[int, tuple[str, LedgerRequest]] = {}
@@ -108,6 +113,10 @@ class MemberState:
             return frozenset()
         since_ms = self._now_ms - self.config.election_ms
         return frozenset(member for member, at_ms in self._answers_ms.items() if at_ms >= since_ms)
+
+    def _follows(self, member: str) -> bool:
+        """Whether a leader hears a member."""
+        return self._now_ms - self._answers_ms.get(member, NEVER_MS) <= self.config.election_ms
 
     # Waits.
 

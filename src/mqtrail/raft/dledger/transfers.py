@@ -9,7 +9,6 @@ from typing import Final
 
 from mqtrail.wire import LedgerStatus, LedgerTransfer, LedgerTransferReply
 
-from ..core import NEVER_MS
 from .handover import HandingOver, TakingOver
 from .refusals import MemberRefusals
 from .state import Status
@@ -52,7 +51,7 @@ class MemberTransfers(MemberRefusals):
             self._answer(asker, self._refusal(request, Status.INCONSISTENT_LEADER))
         elif self._taking is not None:
             self._answer(asker, self._refusal(request, Status.LEADER_TRANSFERRING))
-        elif now_ms - self._resigned_ms < config.resigned_ms:
+        elif self.is_full or now_ms - self._resigned_ms < config.resigned_ms:
             self._answer(asker, self._refusal(request, Status.TAKE_LEADERSHIP_FAILED))
         else:
             index = request.take_leadership_ledger_index
@@ -100,10 +99,36 @@ class MemberTransfers(MemberRefusals):
         follows = [
             peer
             for peer in config.preferred
-            if self.match_index(peer) >= 0 and now_ms - self._answers_ms.get(peer, NEVER_MS) <= config.election_ms
+            if self.match_index(peer) >= 0 and self._follows(peer) and peer not in self._full_peers
         ]
         if follows:
             self.hand_over(max(follows, key=self.match_index), now_ms)
+
+    def _look_for_space(self, now_ms: int) -> None:
+        """With a full disk, hand over to a member that has space, if a majority has space without this one.
+
+        Otherwise this member leads on and refuses messages: another leader could not commit them either. A member
+        whose log ends where this one's does could write so far.
+        """
+        if not self.is_full or self._handing is not None or now_ms < self._space_ms:
+            return
+        config, end = self.config, self.log.end_index
+        self._space_ms = now_ms + config.full_ms
+        able = [
+            peer
+            for peer in config.peers
+            if self._follows(peer) and peer not in self._full_peers and self.match_index(peer) == end
+        ]
+        if len(able) < config.majority:
+            self._problem(
+                f"found the disk of this member full, and {len(able)} others with space that have its whole log, "
+                f"expected {config.majority}: it leads on and refuses messages; free space here or there"
+            )
+            return
+        self._space_turn += 1
+        target = able[self._space_turn % len(able)]
+        self._problem(f"found the disk of this member full, expected space: member {target} is asked to lead")
+        self.hand_over(target, now_ms)
 
 
 _STATUSES: Final = frozenset(int(status) for status in LedgerStatus)

@@ -49,7 +49,7 @@ from ..commitlog.notes import QueueKey, note_expired
 from ..commitlog.scan import LogScan
 from ..commitlog.store import GATHERED_ENTRIES_MAX, CommitLogStore
 from ..disk import Disk
-from ..errors import LogDiffers, StoreError
+from ..errors import LogDiffers, StoreError, StoreFull
 from ..timers import TimerFiles
 from .committed_log import CommittedLog
 from .ledger import LedgerLog
@@ -209,7 +209,11 @@ class LedgerStore(CommitLogStore):
             entries.append(entry)
             end = entry.end
             tickets.append(Appended(physical_offset, len(body), queue_offset, end))
-        ledger.append(entries)
+        try:
+            ledger.append(entries)
+        except StoreFull:
+            self._full = True  # until `expire` finds space
+            raise
         self._next |= moved
         self._gate.appended()
         return tickets
