@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv/bin
 CODE := src tests bench interop examples scripts
 
-.PHONY: help demo test slow thorough check format coverage spark cycles browser pictures databases interop sim crash kills fuzz bench docs release lock clean bootstrap
+.PHONY: help demo test slow thorough check format coverage spark cycles browser pictures databases interop sim crash links kills fuzz bench docs release lock clean bootstrap
 .DEFAULT_GOAL := help
 # Tests and tools start hundreds of Python processes: let them keep what they compile.
 unexport PYTHONDONTWRITEBYTECODE
@@ -74,6 +74,9 @@ sim: bootstrap  ## Simulate clusters that crash, for a minute (SEEDS=N: N seeds 
 
 crash: bootstrap  ## Kill real brokers under load, then fill a disk (ROUNDS=N: N kills in each mode)
 	@$(VENV)/python -m tests.crash $(if $(ROUNDS),--rounds $(ROUNDS))
+
+links: bootstrap  ## Kill, stop and cut off members of replicated groups in turn, each mode after the other (ROUNDS=N faults in each; 100 by default)
+	@for mode in classic controller dledger; do $(VENV)/python -m tests.crash --mode links-$$mode --rounds $(or $(ROUNDS),100) || exit 1; done
 
 kills: bootstrap  ## Kill a running pipeline 50 times under load (KILLS=N)
 	@$(VENV)/python -m tests.crash.pipeline $(if $(KILLS),--kills $(KILLS))

@@ -1,5 +1,5 @@
 """`python -m tests.crash [--rounds N]`: kill -9 under load in each mode, on tables, of slaves, and of the leaders of a
-DLedger group, and a full disk.
+DLedger group, a full disk, and cut links between the members of a group.
 
 Each mode is a process of its own; all run at once, since they wait more than they work. `--mode NAME` runs one of them:
 `--mode postgresql` and `--mode mariadb` kill a broker and its database server in turn."""
@@ -20,13 +20,17 @@ from tests.sim.history import History
 
 from .full_disk import fill_disk, run_full_disk
 from .ledgers import ledger_rounds
+from .links import MODES as LINK_MODES
+from .links import link_rounds
+from .machines import inside
 from .rounds import kill_rounds
 from .slaves import slave_rounds
 
 ROUNDS = 4
 DISK = "disk"
 DLEDGER = "dledger"
-MODES = ("async", "sync", "tables", "slave", DLEDGER, DISK)
+LINKS = {f"links-{mode}": mode for mode in LINK_MODES}
+MODES = ("async", "sync", "tables", "slave", DLEDGER, DISK, *LINKS)
 DOWN_S = 1.0  # a killed database, before it starts again
 
 
@@ -59,16 +63,21 @@ def main() -> int:
         "--seed", type=int, default=int(time.time()), help="seed of the clients' choices [from the time]"
     )
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--inside-links", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.inside is not None:
         asyncio.run(fill_disk(given.inside, sync_flush=given.seed % 2 == 0))
         return 0
     if given.mode is None:
         return _all_modes(given.rounds, given.seed)
+    if given.mode in LINKS and not given.inside_links:
+        return subprocess.run(inside([*sys.argv[1:], "--seed", str(given.seed)]), check=False).returncode
     with tempfile.TemporaryDirectory(prefix="mqtrail-crash-") as name:
         folder = Path(name) / given.mode
         if given.mode == DISK:
             return run_full_disk(folder)
+        if given.mode in LINKS:
+            return asyncio.run(link_rounds(folder, LINKS[given.mode], rounds=given.rounds, seed=given.seed))
         if given.mode == DLEDGER:
             return asyncio.run(ledger_rounds(folder, rounds=given.rounds, seed=given.seed))
         began_s = time.monotonic()
@@ -87,7 +96,8 @@ def _all_modes(rounds: int, seed: int) -> int:
     """Run each mode in a process of its own, all at once; print the output of each when it ends."""
 
     def run(mode: str) -> int:
-        command = [sys.executable, "-m", "tests.crash", "--mode", mode, "--rounds", str(rounds), "--seed", str(seed)]
+        count = max(1, rounds // 2) if mode in LINKS else rounds  # each waits until the whole group is in sync again
+        command = [sys.executable, "-m", "tests.crash", "--mode", mode, "--rounds", str(count), "--seed", str(seed)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         print(done.stdout + (f"{mode}: FAILED with status {done.returncode}\n" if done.returncode else ""), end="")
         return done.returncode

@@ -69,8 +69,8 @@ class BrokerConfig:
         1_000, "interval of heartbeats to the controllers", conf="brokerHeartbeatInterval", least=1
     )
     controller_silence_ms: int = setting(
-        10_000,
-        "time without a heartbeat after which a controller considers this broker dead",
+        4_000,
+        "time without a heartbeat after which a controller considers this broker dead (RocketMQ: 10 000)",
         conf="controllerHeartBeatTimeoutMills",
         least=1,
     )

@@ -199,6 +199,7 @@ class Controller:
             self.raft.tick(now_ms)
         self._receive_on(now_ms)
         if now_ms >= self._next_scan_ms:
+            self._live.excuse(now_ms - self._next_scan_ms, now_ms)
             self._next_scan_ms = now_ms + self.config.scan_ms
             self.parts.run("scan", partial(self._scan, now_ms))
         if self._to_look:

@@ -95,6 +95,11 @@ class HeardBrokers:
         """Whether this broker is not heard because its connection closed."""
         return (broker_name, broker_id) in self._closed
 
+    def excuse(self, late_ms: int, now_ms: int) -> None:
+        """Do not count time in which this controller did nothing: heartbeats may have arrived and wait to be read."""
+        for broker in self._brokers.values():
+            broker.heard_ms = min(now_ms, broker.heard_ms + late_ms)
+
     def expire(self, now_ms: int) -> None:
         """Forget the brokers whose heartbeats stopped."""
         for key in [key for key, broker in self._brokers.items() if now_ms - broker.heard_ms > broker.expire_ms]:
