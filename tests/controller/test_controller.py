@@ -1,6 +1,7 @@
 """Controllers: ids, elections, SyncStateSets, fencing, notifications; over restarts and changes of the leader."""
 
 import json
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -12,7 +13,7 @@ from mqtrail.controller import controller as controller_module
 from mqtrail.controller import requests as requests_module
 from mqtrail.controller.broker_groups import ReplicaGroup, ReplicaMember
 from mqtrail.controller.requests import encode_entry
-from mqtrail.raft import LogEntry, MessageKind, RaftIdentityError, RaftMessage, encode_message
+from mqtrail.raft import LogEntry, MessageKind, RaftConfig, RaftIdentityError, RaftMessage, encode_message
 from mqtrail.raft.journal import SLICE_SIZE
 from mqtrail.store import MemoryDisk, MemoryFile
 from mqtrail.wire import (
@@ -663,6 +664,32 @@ def test_false_messages_of_consensus_change_nothing(fields: dict[str, Any]) -> N
     ((peer, why),) = core.take_refusals()
     assert peer == "10.0.0.6:1"
     assert "false message" in why
+
+
+@pytest.mark.parametrize(
+    ("peers", "self_id", "sender", "target", "why"),
+    [
+        (("n0", "n1", "n2"), "n1", "n0", "n1", None),
+        (("n0", "n1", "n2"), "n1", "n0", "n2", "for member n2, expected one of another member for n1: two members"),
+        (("n0", "n1", "n2"), "n1", "n1", "n1", "found a message of member n1 for member n1.*two members have one id"),
+        (("n0", "n1", "n5"), "n1", "n0", "n1", "expected key .* of the group 'controllers: n0 n1 n2': its name and"),
+        (("n0", "n1", "n2", "n3", "n4"), "n1", "n4", "n1", "number 5 of a list, expected at most 3 .n0, n1, n2."),
+    ],
+)
+def test_controllers_with_other_lists_are_reported(
+    peers: tuple[str, ...], self_id: str, sender: str, target: str, why: str | None
+) -> None:
+    """Two with one id, an address of another one, a list that differs: these messages were dropped without a word."""
+    trio = Trio()
+    core = trio.controllers[self_id]
+    their = RaftConfig(self_id=sender, members=peers, group=core.raft.config.group)
+    message = RaftMessage(
+        kind=MessageKind.HELLO, sender=sender, target=target, term=core.raft.term, group_key=their.group_key
+    )
+    command = RemotingCommand(Code.CONTROLLER_CONSENSUS, {}, encode_message(message, peers), flag=2)
+    core.handle(Peer(PeerId(9), Host("10.0.0.6", 1)), command, trio.now_ms)
+    found = [text for _, text in core.take_refusals()]
+    assert (found == []) if why is None else re.search(why, found[0])
 
 
 def heartbeat_of(name: str, broker_id: int = 1, **more: str) -> dict[str, str]:
