@@ -19,6 +19,7 @@ from tests.databases.servers import SERVERS, end_servers, server
 from tests.sim.history import History
 
 from .full_disk import fill_disk, run_full_disk
+from .full_groups import full_rounds
 from .ledgers import ledger_rounds
 from .links import MODES as LINK_MODES
 from .links import link_rounds
@@ -30,7 +31,8 @@ ROUNDS = 4
 DISK = "disk"
 DLEDGER = "dledger"
 LINKS = {f"links-{mode}": mode for mode in LINK_MODES}
-MODES = ("async", "sync", "tables", "slave", DLEDGER, DISK, *LINKS)
+FULL = {f"full-{mode}": mode for mode in LINK_MODES}
+MODES = ("async", "sync", "tables", "slave", DLEDGER, DISK, *LINKS, *FULL)
 DOWN_S = 1.0  # a killed database, before it starts again
 
 
@@ -70,7 +72,7 @@ def main() -> int:
         return 0
     if given.mode is None:
         return _all_modes(given.rounds, given.seed)
-    if given.mode in LINKS and not given.inside_links:
+    if given.mode in (*LINKS, *FULL) and not given.inside_links:
         return subprocess.run(inside([*sys.argv[1:], "--seed", str(given.seed)]), check=False).returncode
     with tempfile.TemporaryDirectory(prefix="mqtrail-crash-") as name:
         folder = Path(name) / given.mode
@@ -78,6 +80,8 @@ def main() -> int:
             return run_full_disk(folder)
         if given.mode in LINKS:
             return asyncio.run(link_rounds(folder, LINKS[given.mode], rounds=given.rounds, seed=given.seed))
+        if given.mode in FULL:
+            return asyncio.run(full_rounds(folder, FULL[given.mode], seed=given.seed))
         if given.mode == DLEDGER:
             return asyncio.run(ledger_rounds(folder, rounds=given.rounds, seed=given.seed))
         began_s = time.monotonic()

@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 from mqtrail.net import ConnectionPool, NetError
 from mqtrail.node.namesrv_node import NameServerNode
@@ -44,6 +45,8 @@ class LinkRounds:
     times_ms: fault -> from each one that hit the master to the next acknowledged send.
     """
 
+    stored: ClassVar[dict[str, str]] = {"store.segment_size": str(1 << 24)}
+
     def __init__(self, mode: str, chance: random.Random, found: list[Machine], namesrv: str) -> None:
         self.mode, self._chance, self.machines, self._namesrv = mode, chance, found, namesrv
         self.pool = ConnectionPool()
@@ -63,7 +66,7 @@ class LinkRounds:
 
     def start_broker(self, machine: Machine) -> None:
         """Start the broker of a machine."""
-        settings = {"node.fast_port": "false", "store.segment_size": str(1 << 24), **self._settings(machine)}
+        settings = {"node.fast_port": "false", **self.stored, **self._settings(machine)}
         sets = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
         where = ["--join", self._namesrv, "--host", machine.ip, "--broker-port", str(BROKER_PORT)]
         machine.run("broker", "up", "--broker-name", NAME, *where, *sets)
@@ -173,14 +176,18 @@ class LinkRounds:
         return sorted(set(acknowledged) - stored)
 
 
+def folders_of(folder: Path, mode: str) -> list[Path]:
+    """Make a folder for each machine of a group."""
+    folders = [folder / f"machine{number}" for number in range(1, 3 if mode == CLASSIC else 4)]
+    for one in folders:
+        one.mkdir(parents=True)
+    return folders
+
+
 async def link_rounds(folder: Path, mode: str, *, rounds: int, seed: int) -> int:
     """Cause so many faults; print what was found; return the exit code."""
     chance = random.Random(seed)
-    folder.mkdir(parents=True, exist_ok=True)
-    count = 2 if mode == CLASSIC else 3
-    folders = [folder / f"machine{number}" for number in range(1, count + 1)]
-    for one in folders:
-        one.mkdir()
+    folders = folders_of(folder, mode)
     began_s = time.monotonic()
     with errors_to(folder / "hub.log"), machines(folders) as found:
         namesrv = NameServerNode()

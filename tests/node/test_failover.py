@@ -130,6 +130,7 @@ class Load:
     def __init__(self, namesrv: str, count: int = 4) -> None:
         self._producer = Producer("Shop", namesrv, config=ProducerConfig(send_timeout_ms=60_000, retry_count=10))
         self._count = count
+        self.padding = b""  # of each body
         self._tasks: list[asyncio.Task[None]] = []
         self.acknowledged: list[bytes] = []
         self.times: list[tuple[float, float]] = []
@@ -149,7 +150,7 @@ class Load:
     async def _send(self, number: int) -> None:
         turn = 0
         while True:
-            body = b"%d-%d" % (number, turn)
+            body = b"%d-%d" % (number, turn) + self.padding
             turn += 1
             sent_s = asyncio.get_running_loop().time()
             try:
