@@ -1,5 +1,5 @@
 """`python -m tests.crash [--rounds N]`: kill -9 under load in each mode, on tables, of slaves, and of the leaders of a
-DLedger group, a full disk, and cut links between the members of a group.
+DLedger group, full disks, alone and in a group, and cut links between the members of a group.
 
 Each mode is a process of its own; all run at once, since they wait more than they work. `--mode NAME` runs one of them:
 `--mode postgresql` and `--mode mariadb` kill a broker and its database server in turn."""

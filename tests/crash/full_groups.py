@@ -43,7 +43,7 @@ class FullRounds(LinkRounds):
         master = await self.master()
         machine = master if of_master else next(one for one in self.machines if one is not master)
         ballast = machine.folder / "ballast"
-        failed = len(load.failures)
+        failed, unsafe = len(load.failures), load.unsafe_count
         fill(ballast)
         if of_master and self.mode == DLEDGER:
             await self._another_leads(machine)
@@ -51,7 +51,7 @@ class FullRounds(LinkRounds):
         elif of_master:
             await until(lambda: any(REASON in str(error) for error in load.failures[failed:]), within_s=ROUND_S_MAX)
         elif self.mode == CLASSIC:
-            await until(lambda: len(load.failures) >= failed + 1, within_s=ROUND_S_MAX)
+            await until(lambda: load.unsafe_count > unsafe, within_s=ROUND_S_MAX)
         else:
             await load.more(2_000)
         machine.kill("broker")

@@ -118,7 +118,7 @@ class LinkRounds:
         if self._chance.random() >= MASTER_SHARE:
             machine = self._chance.choice([one for one in self.machines if one is not machine])
         loop = asyncio.get_running_loop()
-        self._cause(fault, machine)
+        await asyncio.to_thread(self._cause, fault, machine)
         since_s = loop.time() + LATE_S
         try:
             if self.mode == CLASSIC:
@@ -126,7 +126,7 @@ class LinkRounds:
             else:
                 await self._acknowledged(load, since_s)
         finally:
-            self._end(fault, machine)
+            await asyncio.to_thread(self._end, fault, machine)
         await self._acknowledged(load, since_s)
         first_s = min(acked_s for _, acked_s in load.times if acked_s > since_s)
         if machine is master:
