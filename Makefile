@@ -75,8 +75,9 @@ sim: bootstrap  ## Simulate clusters that crash, for a minute (SEEDS=N: N seeds 
 crash: bootstrap  ## Kill real brokers under load, then fill a disk (ROUNDS=N: N kills in each mode)
 	@$(VENV)/python -m tests.crash $(if $(ROUNDS),--rounds $(ROUNDS))
 
-links: bootstrap  ## Kill, stop and cut off members of replicated groups in turn, each mode after the other (ROUNDS=N faults in each; 100 by default)
-	@for mode in classic controller dledger; do $(VENV)/python -m tests.crash --mode links-$$mode --rounds $(or $(ROUNDS),100) || exit 1; done
+links: bootstrap  ## Kill, stop and cut off members of replicated groups, and fill their disks (ROUNDS=N faults in each mode; 100 by default)
+	@for mode in classic controller dledger; do $(VENV)/python -m tests.crash --mode links-$$mode --rounds $(or $(ROUNDS),100) && \
+	$(VENV)/python -m tests.crash --mode full-$$mode || exit 1; done
 
 kills: bootstrap  ## Kill a running pipeline 50 times under load (KILLS=N)
 	@$(VENV)/python -m tests.crash.pipeline $(if $(KILLS),--kills $(KILLS))

@@ -32,6 +32,7 @@ MODULES = (
     "start",
     "crowd",
     "recovery",
+    "failover",
     "pmq",
     "lag",
     "lookup",

@@ -266,17 +266,19 @@ class LedgerMetadataReply(LedgerMessage, frozen=True, kw_only=True):
     """The answer to METADATA. peers: id -> host:port.
 
     end_position, committed_position: where the log of the member ends, and up to where it knows it to be committed, in
-    bytes; None: it is one of Apache's, which tells neither these nor its term.
+    bytes; None: it is one of Apache's, which tells neither these nor its term. instance: of the process, by chance;
+    None: as before.
     """
 
     peers: dict[str, str] | None = None
     end_position: Long | None = None
     committed_position: Long | None = None
+    instance: str | None = None
 
     def members(self) -> dict[str, Any]:
-        """Return the members that a Java peer would write, and the positions where they are known."""
+        """Return the members that a Java peer would write, and positions and instance where they are known."""
         members = super().members()
-        for name in ("endPosition", "committedPosition"):
+        for name in ("endPosition", "committedPosition", "instance"):
             if members[name] is None:
                 del members[name]
         return members

@@ -139,6 +139,7 @@ class LedgerMember(MemberElections):
             leader_id=self.leader,
             term=self.term,
             mqtrail=OURS,
+            instance=self.instance,
             peers=self._addresses or None,
             end_position=self._position_behind(log.end_index),
             committed_position=self._position_behind(log.committed_index),

@@ -45,6 +45,7 @@ class MemberState:
         self.log = log
         self.role = Role.FOLLOWER
         self.leader: str | None = None
+        self.instance: str | None = None  # a text by chance, for the member to know its own process by
         self.election_count = 0  # how often it was elected
         self.is_full = False  # its disk, so that it would refuse every message as leader; whoever knows sets it
         self.following = self.following_class(log)
