@@ -256,6 +256,23 @@ def test_a_controller_that_was_stopped_elects_for_nothing() -> None:
     assert trio.info()[0] == "2"
 
 
+def test_a_second_broker_with_an_id_is_refused_while_the_first_lives() -> None:
+    """Its folder was copied: both would be master together. Once the first is gone, an address may change."""
+    trio = Trio(1)
+    trio.group_of_two()
+    trio.beat(1)
+    trio.beat(2)
+    names = {"clusterName": CLUSTER, "brokerName": GROUP, "brokerId": "2"}
+    twin = trio.ask(Code.BROKER_HEARTBEAT, names | {"brokerAddr": "10.0.0.9:1"}, peer=99)
+    assert twin.code == ResponseCode.INVALID_PARAMETER
+    twin = trio.ask(Code.CONTROLLER_REGISTER_BROKER, names | {"brokerAddress": "10.0.0.9:1"}, peer=99)
+    assert "with the id 2 of broker-a, expected none, since the one at" in (twin.remark or "")
+    assert trio.ask(Code.CONTROLLER_REGISTER_BROKER, names | {"brokerAddress": "10.0.0.9:1"}, peer=2).code == 0
+    trio.controllers["n0"].disconnected(PeerId(2))
+    assert trio.ask(Code.CONTROLLER_REGISTER_BROKER, names | {"brokerAddress": "10.0.0.9:1"}, peer=99).code == 0
+    assert trio.ask(Code.BROKER_HEARTBEAT, names | {"brokerAddr": "10.0.0.9:1"}, peer=99).code == 0
+
+
 def test_an_operator_designates_a_master() -> None:
     """1002 with designateElect: this one if it is in sync, else nothing changes; without it a living master stays."""
     trio = Trio(1)

@@ -37,6 +37,7 @@ from mqtrail.wire import (
     NoPermission,
     Peer,
     PeerId,
+    RegisterAtControllerHeader,
     RemotingCommand,
     RemotingError,
     RequestCode,
@@ -290,6 +291,9 @@ class Controller:
 
     def _write(self, peer: Peer, request: RemotingCommand, row: Written, now_ms: int) -> list[Send]:
         command = row.command(request)
+        if request.code == RequestCode.CONTROLLER_REGISTER_BROKER:
+            header = RegisterAtControllerHeader.from_ext(request.ext)
+            self._live.check_alone(peer.id, (header.broker_name, header.broker_id), header.broker_address, now_ms)
         try:
             self._propose(command, now_ms, peer, request)
         except NotLeader:
