@@ -1,8 +1,8 @@
 """Fail-over of a group of three brokers under load: from the fault of the master to the next acknowledged send.
 
-The master is killed (kill -9) and stopped (SIGSTOP) in turns, in controller mode and in a DLedger group; the member is
-back before the next fault. Both sides get the load of our client with its defaults. One group runs after the other: two
-cores do not carry both. Ours has three controllers, Apache's has one.
+The master is killed (kill -9) and stopped (SIGSTOP) in turns, in controller mode and in a DLedger group; the member
+comes back afterwards. Both sides get the load of our client with its defaults. One group runs after the other: both at
+once would need more than two cores. Ours has three controllers, Apache's has one.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from mqtrail.wire import Message, MQError, RemotingCommand, RequestCode, TopicRo
 
 NAME, TOPIC = "broker-a", "Failover"
 MEMBERS = 3
+THERE_LEAST = 2  # members in the route, and in sync, before the next fault: Apache's third one may need minutes
 SENDERS = 4
 SEGMENT_SIZE = 16 << 20
 MORE = 200  # acknowledged sends before a fault
@@ -197,19 +198,19 @@ async def _until(look: Callable[[], Awaitable[object]]) -> None:
 
 
 async def master_of(pool: ConnectionPool, group: MeasuredGroup) -> str:
-    """Return the address of the master once all members are there, in controller mode in sync; else empty."""
+    """Return the address of the master once THERE_LEAST members are there, in controller mode in sync; else empty."""
     try:
         command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC})
         reply = await pool.request(group.namesrv, command, 3_000)
         addresses = TopicRouteData.decode(reply.body).broker_datas[0].broker_addrs if reply.code == 0 else {}
-        if len(addresses) < MEMBERS or 0 not in addresses:
+        if len(addresses) < THERE_LEAST or 0 not in addresses:
             return ""
         for controller in group.controllers:
             command = RemotingCommand(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=json.dumps([NAME]).encode())
             reply = await pool.request(controller, command, 3_000)
             if reply.code == 0:
                 found = json.loads(reply.body)["replicasInfoTable"].get(NAME) or {}
-                is_whole = len(found.get("inSyncReplicas", ())) == MEMBERS
+                is_whole = len(found.get("inSyncReplicas", ())) >= THERE_LEAST
                 return str(found["masterAddress"]) if is_whole and found["masterAddress"] == addresses[0] else ""
     except (NetError, MQError):
         return ""
@@ -258,7 +259,7 @@ async def _measured(side: str, mode: GroupMode, folder: Path, rounds: int) -> di
 def failover(session: Session) -> Iterator[Row]:
     """Both modes, both faults."""
     session.alone()
-    limits = {GroupMode.CONTROLLER: 0.5, GroupMode.DLEDGER: 1.0}
+    limits = {GroupMode.DLEDGER: 1.0, GroupMode.CONTROLLER: 0.5}
     for mode, limit_s in limits.items():
         found = {}
         for side in GROUPS:
