@@ -132,7 +132,7 @@ class RowWriter:
             if self._batch:
                 self._queues.allotted(self._allotment)
                 self._committed.append(self._batch)
-                self.flushed_offset = self._stored_end = self._batch[-1].end_offset
+                self.flushed_offset = self._stored_end = self._database.end_offset = self._batch[-1].end_offset
                 self._batch, self._allotment, self._in_doubt = [], Allotment({}, []), False
 
         try:
