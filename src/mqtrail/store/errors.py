@@ -46,7 +46,8 @@ class StoreBusy(StoreAway):
 
     def __init__(self) -> None:
         StoreError.__init__(
-            self, "found that another commit to the database takes long, expected its end: the broker tries again by itself"
+            self,
+            "found that another commit to the database takes long, expected its end: the broker tries again by itself",
         )
 
 

@@ -147,8 +147,8 @@ class Database:
         if writer >= self._writer and end_offset >= self.end_offset:
             return None
         return (
-            f"its log ends at {end_offset}, before {self.end_offset}: it has not all commits; let it catch up, or start "
-            "the broker again to go on without them"
+            f"its log ends at {end_offset}, before {self.end_offset}: it lacks commits; let it catch up, or start the "
+            "broker again to go on without them"
         )
 
     def _connect_reads(self) -> None:

@@ -193,7 +193,9 @@ def make_engine(url: URL, *, reads: bool = False, unfit: Unfit | None = None, si
                 cursor.execute(statement)
         connection.commit()
 
-    event.listen(engine, "do_connect", _Connector(addresses_of(url), unfit, SILENCE_S if silence_s is None else silence_s))
+    event.listen(
+        engine, "do_connect", _Connector(addresses_of(url), unfit, SILENCE_S if silence_s is None else silence_s)
+    )
     event.listen(engine, "connect", configure)
     return engine
 
@@ -223,7 +225,7 @@ class _Connector:
         if len(failures) == 1:
             raise failures[0]
         shown = (
-            f"{host}{'' if port is None else f':{port}'}: {failure.args[-1] if failure.args else failure}"
+            f"{host}{'' if port is None else f':{port}'}: {_said(failure)}"
             for (host, port), failure in zip(self._addresses, failures, strict=True)
         )
         raise dialect.loaded_dbapi.OperationalError("; ".join(shown))
@@ -243,10 +245,16 @@ class _Connector:
         try:
             return self._unfit(connection)
         except dialect.loaded_dbapi.Error as error:
-            return str(error.args[-1] if error.args else error)
+            return _said(error)
         finally:
             with suppress(dialect.loaded_dbapi.Error):
                 connection.rollback()
+
+
+def _said(error: Exception) -> str:
+    """Return what a driver's error says."""
+    arguments: tuple[object, ...] = error.args
+    return str(arguments[-1]) if arguments else str(error)
 
 
 READ_ONLY_FOUND: Final = "it is read-only, as a replica is"
@@ -269,7 +277,7 @@ def says_read_only(error: BaseException | None) -> bool:
     """Return whether a driver's error says that the server takes no changes, as after it became a replica."""
     if getattr(error, "sqlstate", None) == "25006":
         return True
-    arguments = getattr(error, "args", ())
+    arguments: tuple[object, ...] = () if error is None else error.args
     return bool(arguments) and arguments[0] in _MYSQL_READ_ONLY
 
 

@@ -22,6 +22,7 @@ from mqtrail.wire import (
     DLQ_PREFIX,
     INNER_TOPICS,
     RETRY_PREFIX,
+    InvalidParameter,
     decode_head,
     is_system_topic,
 )
@@ -33,6 +34,7 @@ from .inserting import insert_rows
 from .queues import TableQueue, TableQueues, WaitingRecord
 from .reading import TableReader
 from .registry import register
+from .replica import ReplicaDatabase, TableReplica
 from .retention import Remover
 from .schema import (
     ASSIGNMENT,
@@ -268,6 +270,16 @@ class NodeGroup:
         waiting = [node.durable_end for node in self.nodes.values() if node.durable_end < node.writer.end_offset]
         return min(waiting, default=self.log.end_offset)
 
+    def read_from(self, replicas: Sequence[ReplicaDatabase]) -> None:
+        """Read what replicas have from them. InvalidParameter: there is no such node."""
+        by_name = {node.name: node for node in self.nodes.values()}
+        for given in replicas:
+            if given.name not in by_name:
+                raise InvalidParameter(
+                    f"found a replica of the node {given.name}, expected one of {', '.join(by_name)}: correct its name"
+                )
+            by_name[given.name].reader.replica = TableReplica(given, by_name[given.name].database)
+
     # Where queues are.
 
     def node_of(self, queue: TableQueue) -> TableNode:
@@ -442,6 +454,9 @@ class NodeGroup:
 
         StoreError: the home does not answer.
         """
+        for node in self.nodes.values():
+            if node.reader.replica is not None:
+                node.reader.replica.look()
         if len(self.nodes) == 1:
             return
         for node in self.others:
@@ -488,6 +503,8 @@ class NodeGroup:
     def close(self) -> None:
         """Close all databases."""
         for node in self.nodes.values():
+            if node.reader.replica is not None:
+                node.reader.replica.close()
             node.database.close()
 
 

@@ -35,11 +35,13 @@ class WaitingRecord(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class TableQueue(QueueState):
-    """A queue. node: number of its node. number: of its message table; 0 until its first commit. waiting: its last
-    records, which no committed row holds yet."""
+    """A queue. node: number of its node. number: of its message table; 0 until its first commit. born_offset: physical
+    offset of its first record; -1: it had a table at the start. waiting: its last records, which no committed row holds
+    yet."""
 
     node: int = HOME
     number: int = 0
+    born_offset: int = -1
     use: QueueUse = QueueUse.USED
     table: Table | None = None
     first_offset: int = 0

@@ -38,6 +38,7 @@ from .appending import TableAppender
 from .database import Apart, Database, in_turns
 from .node_reading import NodesReader
 from .nodes import NodeDatabase, NodeGroup, TableNode
+from .replica import ReplicaDatabase
 from .schema import HOME
 
 Appending = Callable[[Sequence[PendingRecord], int], list[Appended]]
@@ -77,7 +78,8 @@ class SqlStore:
     """See the module. disk: the broker's folder, which has its lock and the files of timers.
 
     config: its settings of segments, queue files and index have no effect here. apart: runs what the caller's thread
-    asks a server, and limits the time; None: nothing limits it. nodes: further databases for queues.
+    asks a server, and limits the time; None: nothing limits it. nodes: further databases for queues. replicas: from
+    which messages are read too, at most one of each node.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class SqlStore:
         config: CommitLogConfig | None = None,
         apart: Apart | None = None,
         nodes: Sequence[NodeDatabase] = (),
+        replicas: Sequence[ReplicaDatabase] = (),
     ) -> None:
         self.config = config or CommitLogConfig()
         self._disk = disk
@@ -104,6 +107,7 @@ class SqlStore:
             raise
         try:
             self._start(unclean, url, nodes)
+            self._nodes.read_from(replicas)
         except BaseException:
             self.abandon()
             raise
@@ -266,6 +270,12 @@ class SqlStore:
         return {node.name: node.away for node in self._nodes.others if node.away is not None}
 
     @property
+    def away_replicas(self) -> Mapping[str, str]:
+        """Names of the nodes whose replica cannot be read at present, and why. Their messages are read from them."""
+        found = {node.name: node.reader.replica for node in self._nodes.nodes.values()}
+        return {name: one.away for name, one in found.items() if one is not None and one.away is not None}
+
+    @property
     def closes_queues(self) -> bool:
         """Whether it has several nodes."""
         return len(self._nodes.nodes) > 1
@@ -323,10 +333,14 @@ class SqlStore:
         if queue is None or self.away is not None:
             return None
         node = self._nodes.node_of(queue)
-        if node.away is not None or not node.database.runs_apart:
+        if not node.database.runs_apart or not node.queues.is_loaded:
+            return None
+        if node.away is not None and not node.reader.is_on_replica(queue, queue_offset):
             return None
         fetch = self._reader.begin_fetch(queue, queue_offset, count_max, tags_codes)
-        return fetch if fetch is None or node.number == HOME else NodeFetch(node.name, fetch)
+        if fetch is None or node.number == HOME or isinstance(fetch, NodeFetch):
+            return fetch
+        return NodeFetch(node.name, fetch)
 
     def read_at(self, physical_offset: int) -> bytes:
         """Return the record that starts there. QueryNotFound: there is none."""

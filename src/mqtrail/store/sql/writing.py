@@ -78,6 +78,8 @@ class RowWriter:
             self.flushed_offset = written[0].physical_offset
         for one in written:
             if one.queue is not None:
+                if not one.queue.number and one.queue.born_offset < 0:
+                    one.queue.born_offset = one.physical_offset
                 one.queue.next_offset += 1
                 one.queue.waiting.append(one)
             self.waiting_size += len(one.record)
