@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Row, Select, delete, insert, inspect, or_, select, text, update
+from sqlalchemy import Connection, Row, Select, Table, delete, insert, inspect, or_, select, text, update
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoTurn
 
@@ -157,6 +157,15 @@ class Database:
             self._reads.close()
         self._reads = self._reads_engine.connect().execution_options(isolation_level="AUTOCOMMIT")
 
+    def has_table(self, table: Table) -> bool:
+        """Return whether it has a table. StoreError: it failed; StoreAway."""
+
+        def ask() -> bool:
+            assert self._reads is not None
+            return inspect(self._reads).has_table(table.name)
+
+        return bool(self._asked(lambda: self._apart(ask)))
+
     def rows(self, query: Select[Any]) -> list[Row[Any]]:
         """Return all rows of a query, as committed now. StoreError: the database failed; StoreAway: it is away."""
         return self._asked(lambda: self._apart(partial(self._rows, query)))
@@ -165,7 +174,7 @@ class Database:
         """Do as `rows`, in the thread of `apart`."""
         return self._asked(partial(self._rows, query))
 
-    def _asked(self, ask: Callable[[], list[Row[Any]]]) -> list[Row[Any]]:
+    def _asked(self, ask: Callable[[], Result]) -> Result:
         if self.away is not None:
             raise StoreAway(self.away)
         try:

@@ -277,12 +277,44 @@ class SqlStore:
 
     @property
     def closes_queues(self) -> bool:
-        """Whether it has several nodes."""
-        return len(self._nodes.nodes) > 1
+        """Whether it has several nodes, or queues that an operator has closed."""
+        return len(self._nodes.nodes) > 1 or bool(self._nodes.closed)
 
     def why_closed(self, topic: str, queue_id: int, now_ms: int) -> str | None:
-        """Return why clients cannot send to a queue now: its node is away, read-only or closed. None: they can."""
+        """Return why clients cannot send to a queue now: its node is away, read-only or closed, or an operator has
+        closed the queue itself. None: they can."""
         return self._nodes.why_closed(topic, queue_id, now_ms) if self.closes_queues else None
+
+    # What operators do with queues. None of it is of the contract.
+
+    @property
+    def node_names(self) -> list[str]:
+        """The names of all nodes, the home first."""
+        return [node.name for node in self._nodes.nodes.values()]
+
+    def node_of(self, topic: str, queue_id: int) -> str | None:
+        """Return the name of the node that a queue is on; None: there is no such queue."""
+        queue = self._queues.get((topic, queue_id))
+        return None if queue is None else self._nodes.node_of(queue).name
+
+    def has_table(self, topic: str, queue_id: int) -> bool:
+        """Return whether a queue has a table, or gets one with the next commit."""
+        queue = self._queues.get((topic, queue_id))
+        return queue is not None and bool(queue.number or queue.waiting)
+
+    def close_queue(self, topic: str, queue_id: int, why: str | None) -> None:
+        """Let a queue take no messages of clients, until it is opened again (why None) or the store is."""
+        self._nodes.closed.pop((topic, queue_id), None)
+        if why is not None:
+            self._nodes.closed[topic, queue_id] = why
+
+    def release_table(self, topic: str, queue_id: int, end_offset: int, to: str | None = None) -> Callable[[], bool]:
+        """Take its table from a queue that ends at an offset; it goes on from there, on the node `to` if that is named.
+        Its messages are removed. Return what tells whether that is committed: a flush does it.
+
+        ServiceNotAvailable: not now, for example because the queue has got messages.
+        """
+        return self._nodes.release_table(topic, queue_id, end_offset, to)
 
     def begin_batch(self, topic: str, queue_id: int) -> RecordBatch:
         """Return an empty batch; see the contract."""
@@ -469,7 +501,7 @@ class SqlStore:
         try:
             if self.fault is None:
                 self._nodes.note_ends_now()
-                if self.closes_queues or self._nodes.home.writer.waits_for_commit:
+                if len(self._nodes.nodes) > 1 or self._nodes.has_changes or self._nodes.home.writer.waits_for_commit:
                     self.flush()
                 self._disk.remove(UNCLEAN_FILE)
         except StoreAway as error:

@@ -94,6 +94,11 @@ class RowWriter:
         self._to_release += released
         self._queues.released += released
 
+    def release_table(self, queue: TableQueue) -> None:
+        """Empty the table of what TableQueues.detach returned; the next commit records that in the database."""
+        self._to_release.append(queue)
+        self._queues.released.append(queue)
+
     def forget_committed(self) -> None:
         """Remove from memory what the database has. Only the caller's thread does so: its reads use both."""
         while self._committed:
