@@ -390,6 +390,11 @@ class BrokerNode:
             lambda: None if self.store is None else self.store.away,
         )
 
+    def flush_soon(self) -> None:
+        """Flush, unless a flush is under way."""
+        if self._flusher is not None:
+            self._flusher.ask()
+
     def _make_flusher(self, core: Broker, store: MessageStore) -> Flusher:
         config = core.config
         if config.ledger_mode:

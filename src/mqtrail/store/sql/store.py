@@ -302,6 +302,10 @@ class SqlStore:
         queue = self._queues.get((topic, queue_id))
         return queue is not None and bool(queue.number or queue.waiting)
 
+    def is_closed(self, topic: str, queue_id: int) -> bool:
+        """Return whether `close_queue` closed a queue."""
+        return (topic, queue_id) in self._nodes.closed
+
     def close_queue(self, topic: str, queue_id: int, why: str | None) -> None:
         """Let a queue take no messages of clients, until it is opened again (why None) or the store is."""
         self._nodes.closed.pop((topic, queue_id), None)
