@@ -2,7 +2,8 @@
 DLedger group, and a full disk.
 
 Each mode is a process of its own; all run at once, since they wait more than they work. `--mode NAME` runs one of them:
-`--mode postgresql` and `--mode mariadb` kill a broker and its database server in turn."""
+`--mode postgresql` and `--mode mariadb` kill a broker and its database server in turn, `--mode nodes` a broker whose
+store has databases on both, and the two servers."""
 
 import argparse
 import asyncio
@@ -25,6 +26,7 @@ from .slaves import slave_rounds
 
 ROUNDS = 4
 DISK = "disk"
+NODES = "nodes"
 DLEDGER = "dledger"
 MODES = ("async", "sync", "tables", "slave", DLEDGER, DISK)
 DOWN_S = 1.0  # a killed database, before it starts again
@@ -35,17 +37,20 @@ def _rounds(
 ) -> Coroutine[Any, Any, tuple[History, list[str]]]:
     if mode == "slave":
         return slave_rounds(folder, rounds=rounds, seed=seed)
-    database = server(mode) if mode in SERVERS else None
-    url = f"sqlite:///{folder / 'messages.db'}" if mode == "tables" else ""
-    if database is not None:
-        url = database.new_database()
+    names = sorted(SERVERS, reverse=True) if mode == NODES else [mode] if mode in SERVERS else []
+    databases = [server(name) for name in names]
+    url, *others = [one.new_database() for one in databases] or [""]
+    if mode == "tables":
+        url = f"sqlite:///{folder / 'messages.db'}"
+    elif mode == NODES:  # a second database on the server of the home, too
+        others.append(databases[0].new_database())
     return kill_rounds(
         folder,
         sync_flush=mode != "async",
         rounds=rounds,
         seed=seed,
-        store_url=url,
-        database=database,
+        stores=" ".join([url, *(f"n{number}={other}" for number, other in enumerate(others, 1))]),
+        databases=databases,
         down_s=down_s,
     )
 
@@ -53,7 +58,7 @@ def _rounds(
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"kills in each mode [{ROUNDS}]")
-    parser.add_argument("--mode", choices=(*MODES, *SERVERS), help="only this mode [all but servers]")
+    parser.add_argument("--mode", choices=(*MODES, *SERVERS, NODES), help="only this mode [all but servers]")
     parser.add_argument("--down", type=float, default=DOWN_S, help=f"seconds that a killed database is down [{DOWN_S}]")
     parser.add_argument(
         "--seed", type=int, default=int(time.time()), help="seed of the clients' choices [from the time]"

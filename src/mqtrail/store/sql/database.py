@@ -152,9 +152,10 @@ class Database:
         )
 
     def _connect_reads(self) -> None:
-        if self._reads is not None:
-            self._reads.invalidate()
-            self._reads.close()
+        old, self._reads = self._reads, None  # a server may refuse the new one
+        if old is not None:
+            old.invalidate()
+            old.close()
         self._reads = self._reads_engine.connect().execution_options(isolation_level="AUTOCOMMIT")
 
     def has_table(self, table: Table) -> bool:
