@@ -13,6 +13,7 @@ import pytest
 
 from mqtrail.store import MemoryDisk, NodeFetch, StoreAway
 from mqtrail.store.sql import NodeDatabase, ReplicaDatabase, SqlStore
+from mqtrail.store.sql.queues import TABLES_A_STEP
 from mqtrail.wire import tags_code
 from tests.store.kinds import CONFIG
 from tests.store.test_contract import NOW_MS, bodies, record
@@ -140,20 +141,16 @@ def test_a_table_that_was_another_topics_is_not_mistaken(pair: Replicated, readi
     reading.store.delete_topic("orders")
     reading.store.flush()
     reading.store.write_queues()
-    while (reused := reading.number) < 60:  # the table is the last of the free ones
-        for queue_id in range(20):
-            reading.store.append([record(b"%d" % reading.number, queue_id=queue_id)], NOW_MS)
-            reading.number += 1
-        reading.store.flush()
-    (queue_id,) = (number for (_, number), queue in reading.store._queues.items() if queue.number == 1)
-    assert reading.known(queue_id) == 0
-    first = bodies(reading.store.read("orders", queue_id, 0, 9, EVERYTHING).records)
-    assert reading.walk(queue_id=queue_id) == (first, 0)
-    assert all(int(body) >= 30 for body in first), reused
+    for queue_id in [*range(1, TABLES_A_STEP), *[0] * 20]:  # the table is the last of the free ones
+        reading.send(1, queue_id)
+    assert reading.store._queues["orders", 0].number == 1
+    expected = [b"%d" % number for number in range(reading.number - 20, reading.number)]
+    assert reading.known() == 0
+    assert reading.walk() == (expected, 0)
     pair.resume()
-    reading.wait_for(reading.store.max_offset("orders", queue_id), queue_id)
-    found, served = reading.walk(queue_id=queue_id)
-    assert (found, served > 0) == (first, True)
+    reading.wait_for(20)
+    found, served = reading.walk()
+    assert (found, served > 0) == (expected, True)
 
 
 def test_a_replica_without_the_present_start_is_not_read(pair: Replicated, reading: Reading) -> None:
