@@ -76,6 +76,10 @@ class Looking:
         broker = self.broker(host)
         return await self._topic(broker, await broker.known_topic(name))
 
+    async def consumers(self, topic: str, host: Host) -> list[str]:
+        """Return the groups that consume a topic, or did."""
+        return await self.broker(host).groups_of(topic)
+
     async def _topic(self, broker: OperatorBroker, config: TopicConfig) -> OperatedTopic:
         reaches = await broker.reaches(config.topic)
         return OperatedTopic(
