@@ -13,12 +13,15 @@ from contextlib import closing
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from mqtrail.gateway import new_token
 from mqtrail.node import Node
+from mqtrail.pmq.operating import DoorAnswer, OperatedDoor, topic_report
+from mqtrail.pmq.operating.reports import DAY_MS, advised
 from mqtrail.testing import Embedded, embedded, embedded_config
 
 from .conftest import Command, commands
@@ -86,6 +89,93 @@ def test_groups_and_subscriptions(pmq: Command) -> None:
         one["topic"] for one in pmq("subscription", "list", "--group", "stock", "--json").json["subscriptions"]
     ] == ["orders"]
     assert pmq("subscription", "list", "--group", "none").out == "no rows\n"
+
+
+def test_the_backlog_and_who_asks(pmq: Command) -> None:
+    """What is stored, consumed and pending for each group and topic; the operator and its role."""
+    (row,) = [one for one in pmq("backlog", "--json").json["backlog"] if one["group"] == "stock"]
+    assert (row["topic"], row["stored"], row["consumed"], row["pending"]) == ("orders", 6, 2, 4)
+    assert "stock" in pmq("backlog").out
+    found = pmq("rules", "--json").json
+    assert (found["name"], found["role"], found["operators"][0]["tokens"]) == ("ann", "admin", 1)
+    assert "role: admin" in pmq("rules").out
+
+
+def test_messages_are_counted_between_times(pmq: Command) -> None:
+    assert pmq("topic", "count", "orders", "--from", "1h", "--json").json["messages"] == 6
+    assert pmq("topic", "count", "orders", "--from", "2h", "--to", "1h", "--json").json["messages"] == 0
+    assert "messages: 6" in pmq("topic", "count", "orders", "--from", "1h").out
+    assert pmq("topic", "count", "none", "--from", "1h").code == 1
+
+
+def test_reports(pmq: Command) -> None:
+    """By queue, topic and node: sums agree; a rate of messages that are minutes old is unknown."""
+    queues = pmq("report", "queues", "--topic", "orders", "--json").json["queues"]
+    assert (sum(one["messages"] for one in queues), {one["node"] for one in queues}) == (6, {"home"})
+    assert all(one["first_stored_ms"] <= one["last_stored_ms"] for one in queues if one["messages"])
+    (topic,) = [one for one in pmq("report", "topics", "--json").json["topics"] if one["topic"] == "orders"]
+    assert (topic["messages"], topic["state"], topic["per_day"], topic["advice"]) == (6, "used", None, None)
+    (node,) = pmq("report", "nodes", "--json").json["nodes"]
+    assert (node["node"], node["messages"] >= 6) == ("home", True)
+    for kind in ("topics", "queues", "nodes"):
+        assert "messages" in pmq("report", kind).out
+
+
+@pytest.mark.parametrize(
+    ("per_day", "queues", "expected"),
+    [
+        (None, 4, (None, None)),
+        (2_000_001, 2, ("expand", 3)),
+        (2_000_000, 2, (None, None)),
+        (999_999, 2, ("shrink", 1)),
+        (1_000_000, 2, (None, None)),
+        (5, 1, (None, None)),
+        (0, 4, ("shrink", 1)),
+    ],
+)
+def test_advice_about_the_number_of_queues(
+    per_day: int | None, queues: int, expected: tuple[str | None, int | None]
+) -> None:
+    assert advised(per_day, queues) == expected
+
+
+def test_a_rate_per_day_of_old_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two days of messages; a queue without messages counts nothing; one with unknown age makes the sum unknown."""
+    base = {"table": None, "size": None, "first": 0, "next": 9, "last_stored_ms": 1, "topic": "t"}
+    rows = [{**base, "queue": number, "messages": count} for number, count in enumerate((200, 100, 0))]
+    answers: dict[str, Any] = {
+        "queues": {"queues": rows},
+        "topics": {
+            "topics": [{"topic": "t", "write_queues": 3, "messages": 300, "groups": [], "last_stored_ms": 9 * DAY_MS}]
+        },
+        "ages": {"queues": [{"topic": "t", "queue": one, "first_stored_ms": first} for one, first in ((0, 0), (1, 0))]},
+    }
+
+    class Door:
+        def get(self, path: str, **_: object) -> DoorAnswer:
+            found: DoorAnswer = json.loads(json.dumps(answers[path]), object_hook=DoorAnswer)
+            return found
+
+    monkeypatch.setattr("mqtrail.pmq.operating.reports.now_ms", lambda: 10 * DAY_MS)
+    door = cast("OperatedDoor", Door())
+    (row,) = topic_report(door)["topics"]
+    assert (row["per_day"], row["advice"], row["wanted"], row["state"]) == (30, "shrink", 1, "unread")
+    answers["ages"]["queues"][0]["first_stored_ms"] = 10 * DAY_MS - 60_000
+    (row,) = topic_report(door)["topics"]
+    assert (row["per_day"], row["advice"]) == (None, None)
+
+
+def test_a_message_is_sent_and_its_body_not_recorded(pmq: Command) -> None:
+    """The send tool of the portal; the log has the size."""
+    assert pmq("topic", "create", "tool", "--queues", "1").code == 0
+    done = pmq("message", "send", "tool", "--body", "pssst", "--key", "k", "--tag", "t", "--yes", "--json").json
+    assert done["outcomes"][0]["fate"] == "DONE"
+    (row,) = pmq("message", "list", "tool", "--json").json["messages"]
+    assert (row["key"], row["tag"], row["size"]) == ("k", "t", 5)
+    audited = pmq("audit", "--limit", "1", "--json")
+    assert ("pssst" in audited.out, audited.json["changes"][0]["steps"][0]["after"]) == (False, "a message of 5 bytes")
+    assert pmq("message", "send", "none", "--body", "x", "--yes").code == 1
+    assert pmq("message", "send", "%DLQ%stock", "--body", "x", "--yes").code == 1
 
 
 def test_messages(pmq: Command) -> None:
@@ -230,6 +320,8 @@ ASKED = [
     *((ROWS, words) for words in (("group", "show", "g"), ("audit",))),
     *((TEXTS, words) for words in (("topic", "show", "t"), ("queue", "list"), ("group", "show", "g"))),
     *((TEXTS, words) for words in (("subscription", "list"), ("message", "list", "t"), ("node",), ("lock",))),
+    *((answer, words) for answer in ("{}", ROWS, TEXTS) for words in (("backlog",), ("rules",), ("failure", "list"))),
+    *((answer, ("report", kind)) for answer in ("{}", ROWS, TEXTS) for kind in ("topics", "queues", "nodes")),
     *((TEXTS, words) for words in (("audit",), ("group", "pause", "g"), ("message", "show", "t", "--id", "x"))),
 ]
 

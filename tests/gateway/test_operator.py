@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mqtrail.broker import BrokerConfig
+from mqtrail.client import ConsumerConfig, SyncConsumer
 from mqtrail.gateway import new_token
 from mqtrail.testing import embedded
 
@@ -345,3 +346,12 @@ def test_members_of_pmqs_client(desk: Desk) -> None:
     assert desk.unchanged("delete-topic", topic="stoppable")[0] == 409
     assert fates(desk.change("delete-topic", topic="stoppable", force=True)) == [("stoppable", "DONE")]
     assert fates(desk.change("delete-group", group="pm", force=True)) == [("pm", "DONE")]
+
+
+def test_a_backlog_without_offsets_is_unknown(desk: Desk) -> None:
+    """A RocketMQ member without an offset may start anywhere: neither 0 nor all."""
+    config = ConsumerConfig(offset_persist_ms=3_600_000)
+    with SyncConsumer("fresh", desk.running.namesrv_address, {"orders": "*"}, config=config):
+        wait_until(lambda: [one for one in desk.get("subscriptions")["subscriptions"] if one["group"] == "fresh"])
+        (row,) = [one for one in desk.get("subscriptions")["subscriptions"] if one["group"] == "fresh"]
+        assert (row["pending"], desk.get("groups/fresh")["pending"]) == (None, None)

@@ -6,11 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
+from mqtrail.pmq import operating
+from mqtrail.pmq.operating import DoorAnswer, OperatedDoor
+
 from .exits import Exit, UsageError
 from .operate import DryRun, Yes, confirm_change, table
 from .options import Json, moment_ms
 from .output import say, show_json, warn
-from .pmq_door import CaFile, DoorAnswer, DoorUrl, OperatedDoor, TokenFile, door_at
+from .pmq_door import CaFile, DoorUrl, TokenFile, door_at
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic name.")]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
@@ -217,6 +220,24 @@ def message_resend(
     return _change(door_at(url, token_file, ca), change, sure, yes=yes, dry_run=dry_run, json=json)
 
 
+def message_send(
+    topic: TopicName,
+    body: Annotated[str, typer.Option("--body", help="Text of the message.")],
+    key: Annotated[str, typer.Option("--key", help="Word to find the message by.")] = "",
+    tag: Annotated[str, typer.Option("--tag", help="Word that consumers filter by.")] = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    url: DoorUrl = None,
+    token_file: TokenFile = None,
+    ca: CaFile = None,
+    json: Json = False,
+) -> int:
+    """Send a message to a topic. The audit log has who sent it, without its body."""
+    change = {"action": "send-message", "topic": topic, "body": body, "key": key, "tag": tag}
+    sure = f"send this message to all groups of topic {topic!r}"
+    return _change(door_at(url, token_file, ca), change, sure, yes=yes, dry_run=dry_run, json=json)
+
+
 def audit(
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=1_000, help="Maximum number of changes, newest first.")
@@ -227,7 +248,7 @@ def audit(
     json: Json = False,
 ) -> int:
     """Show the changes that a door recorded: who, what, before, after, outcome. Exit code 1: a line was changed."""
-    found = door_at(url, token_file, ca).get("audit", count=limit)
+    found = operating.audited(door_at(url, token_file, ca), limit)
     if json:
         show_json(found)
     else:
@@ -267,7 +288,7 @@ def _change(
 
     sure: what to ask; None: nothing. Exit code 1: a part was not done, or that is unknown.
     """
-    plan = door.post("changes", change, dry_run=True)
+    plan = operating.planned(door, change)
     if dry_run and json:
         show_json(plan)
     elif not json:
@@ -285,7 +306,7 @@ def _change(
         return Exit.OK
     if sure is not None:
         confirm_change(sure, yes)
-    report = door.post("changes", change)
+    report = operating.changed(door, change)
     outcomes = report.rows("outcomes")
     if json:
         show_json(report)

@@ -25,6 +25,7 @@ from ..rights import DoorOperator
 from .broker import OperatorBroker
 from .group_changes import GroupCreation, GroupDeletion, GroupPause, LetterResend, OffsetMove
 from .plans import Audit, ChangeContext, ChangeReport, OperatedOutcome, OperatedPlan, OperatorChange, outcome_of_error
+from .sending import MessageSend
 from .topic_changes import TopicCreation, TopicDeletion, TopicPermission, TopicShrinking
 
 T = TypeVar("T")
@@ -40,6 +41,7 @@ AnyChange: TypeAlias = (
     | GroupDeletion
     | OffsetMove
     | LetterResend
+    | MessageSend
 )
 """Every change. `action` tells them apart."""
 
@@ -91,7 +93,9 @@ class OperatorChanges:
             planned = await self._planned(change, context)
             report = ChangeReport(action_of(change), False, list(planned.steps), list(planned.warnings))
             report.change_id = uuid4().hex
-            parameters = {name: value for name, value in msgspec.to_builtins(change).items() if name != "action"}
+            parameters = {
+                name: value for name, value in msgspec.to_builtins(change).items() if name not in ("action", "body")
+            }
             asked = {
                 "who": who.name,
                 "address": host.ip,

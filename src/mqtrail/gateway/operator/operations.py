@@ -33,6 +33,8 @@ from .shapes import (
     OperatedSubscriptions,
     OperatedTopic,
     OperatedTopics,
+    QueueAges,
+    StoredCount,
 )
 
 T = TypeVar("T")
@@ -141,6 +143,29 @@ def _add_topics(router: APIRouter, looking: Looking, gate: Gate) -> None:
     ) -> Response:
         _operator(gate, request)
         return json_answer(OperatedQueues(await asked(looking.queues(topic, tables, host_of(request)))))
+
+    @router.get("/ages", summary="Show when the first message of each queue was stored", responses=answer_of(QueueAges))
+    async def ages(
+        request: Request,
+        topic: Annotated[str | None, Query(max_length=255, description="Only queues of this topic.")] = None,
+    ) -> Response:
+        _operator(gate, request)
+        return json_answer(QueueAges(await asked(looking.ages(topic, host_of(request)))))
+
+    @router.get(
+        "/topics/{topic}/count",
+        summary="Count the kept messages that were stored between two times",
+        responses=answer_of(StoredCount),
+    )
+    async def counted(
+        topic: Name,
+        request: Request,
+        from_ms: Annotated[int, Query(ge=0, description="Stored at or after this time.")],
+        until_ms: Annotated[int, Query(ge=0, description="Stored before this time.")],
+    ) -> Response:
+        _operator(gate, request)
+        found = await asked(looking.count(topic, from_ms, until_ms, host_of(request)))
+        return json_answer(StoredCount(topic, from_ms, until_ms, found))
 
 
 def _add_groups(router: APIRouter, looking: Looking, gate: Gate) -> None:

@@ -53,6 +53,29 @@ class OperatedQueues(msgspec.Struct):
     queues: list[OperatedQueue]
 
 
+class QueueAge(msgspec.Struct):
+    """When the first kept message of a queue was stored. first_stored_ms: None: the queue keeps none."""
+
+    topic: str
+    queue: int
+    first_stored_ms: int | None
+
+
+class QueueAges(msgspec.Struct):
+    """Queues, by topic and number."""
+
+    queues: list[QueueAge]
+
+
+class StoredCount(msgspec.Struct):
+    """How many kept messages of a topic were stored in [from_ms, until_ms)."""
+
+    topic: str
+    from_ms: int
+    until_ms: int
+    messages: int
+
+
 class Place(msgspec.Struct):
     """A group on a queue. offset: of the next message that it gets; pending: messages from there on.
 
@@ -79,7 +102,8 @@ class OperatedMember(msgspec.Struct):
 class OperatedGroup(msgspec.Struct):
     """A group. paused: it gets no messages. retries_max: deliveries after the first; then a message is a dead letter.
 
-    online: members. pending: messages of its topics that it has not consumed. retrying: messages that wait for a
+    online: members. pending: messages of its topics that it has not consumed; None: unknown, because the group has no
+    offset yet on a topic that keeps messages. retrying: messages that wait for a
     further delivery. dead_letters: that are kept. mode: of pmq's own clients, cluster or broadcast; member: it is the
     group of one member of a broadcast group.
     """
@@ -89,7 +113,7 @@ class OperatedGroup(msgspec.Struct):
     retries_max: int
     topics: list[str]
     online: int
-    pending: int
+    pending: int | None
     retrying: int
     dead_letters: int
     mode: str
@@ -109,13 +133,16 @@ class OperatedGroupDetail(OperatedGroup):
 
 
 class OperatedSubscription(msgspec.Struct):
-    """A group and a topic that it consumes. tag: expression of the members that are online; None: none is."""
+    """A group and a topic that it consumes. tag: expression of the members that are online; None: none is.
+
+    pending: messages that it has not consumed; None: unknown, because the group has no offset there yet.
+    """
 
     group: str
     topic: str
     tag: str | None
     online: int
-    pending: int
+    pending: int | None
     paused: bool
 
 
@@ -186,6 +213,8 @@ SHAPES: Final = (
     OperatedTopic,
     OperatedTopics,
     OperatedQueues,
+    QueueAges,
+    StoredCount,
     OperatedGroups,
     OperatedGroupDetail,
     OperatedSubscriptions,
