@@ -7,5 +7,6 @@ escaped.
 """
 
 from .app import make_clusters_console, make_console
+from .pmq import PmqPortal
 
-__all__ = ["make_clusters_console", "make_console"]
+__all__ = ["PmqPortal", "make_clusters_console", "make_console"]

@@ -54,6 +54,7 @@ PAGES: Final = (
     ("/pipeline", "pipeline"),
     ("/alerts", "alerts"),
 )
+PMQ_PAGE: Final = ("/pmq", "pmq")
 FAULT: Final = "a fault of mqtrail, not of the lake or the cluster: report it with the console's log"
 OF_ONE_CLUSTER: Final = ("/message", "/incident", "/client", "/stored", "/change")
 """Pages about what no other cluster has."""
@@ -200,14 +201,15 @@ def frame(reader: PageReader, title: str, *, query: str = "") -> Iterator[None]:
         if reader.cluster is not None:
             _clusters(reader, reader.cluster)
         with tag("nav", **{"aria-label": "mqtrail"}):
-            for path, name in PAGES:
-                here = reader.page == path
+            for path, name in pages_served():
+                here = reader.page == path or (path == "/pmq" and reader.page.startswith("/pmq/"))
                 link(reader.say(name), path, "here" if here else "").props.update(
                     {"aria-current": "page"} if here else {}
                 )
-        with tag("form", action="/search", method="get", role="search"):
-            _query_bar(reader, query)
-            tag("button", reader.say("find"), type="submit")
+        if PAGES[0] in pages_served():
+            with tag("form", action="/search", method="get", role="search"):
+                _query_bar(reader, query)
+                tag("button", reader.say("find"), type="submit")
         with tag("div", classes="choices"):
             other = Language.ZH if reader.language is Language.EN else Language.EN
             link(reader.say("language"), "/preferences", language=other, to=reader.path)
@@ -222,6 +224,16 @@ def frame(reader: PageReader, title: str, *, query: str = "") -> Iterator[None]:
     with tag("main", id="content"):
         tag("h1", title)
         yield
+
+
+def pages_served() -> tuple[tuple[str, str], ...]:
+    """Return path and name of the pages of this process. Those of pmq mode are there beside others, or alone."""
+    return getattr(app.state, "pages", PAGES)
+
+
+def serve_pages(*, pmq: bool, others: bool = True) -> None:
+    """Set which pages this process serves."""
+    app.state.pages = (*(PAGES if others else ()), *((PMQ_PAGE,) if pmq else ()))
 
 
 def _clusters(reader: PageReader, chosen: ChosenCluster) -> None:

@@ -88,6 +88,7 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "days": ("Days", "天数"),
     "until": ("until {time}", "有效期至 {time}"),
     "home": ("Home", "首页"),
+    "pmq": ("pmq mode", "pmq 模式"),
     "search": ("Search", "搜索"),
     "message": ("Message", "消息"),
     "incidents": ("Incidents", "故障归因"),
