@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -18,8 +18,9 @@ from mqtrail.console import PmqPortal
 from mqtrail.console.pmq.change import change_of
 from mqtrail.console.pmq.messages import AskedMessages
 from mqtrail.console.pmq.texts import PMQ_TEXTS, is_known
-from mqtrail.console.pmq.view import PAGES
-from mqtrail.pmq.operating import OperatedDoor
+from mqtrail.console.pmq.view import PAGES, PmqView
+from mqtrail.gateway import Problem
+from mqtrail.pmq.operating import DoorAnswer, DoorFailed, DoorRefused, OperatedDoor
 
 from .serving import console
 
@@ -112,6 +113,29 @@ def test_the_door_gets_the_name_of_who_is_logged_in() -> None:
     with pytest.raises(SignedOut):
         named.of(visitor)
     assert "secret-token" not in repr(named.of(Visitor(lambda: Person("x", ()), "10.0.0.1")))
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (DoorRefused(403, "found bob"), 403, "found bob"),
+        (DoorRefused(404, "found no topic"), 404, "found no topic"),
+        (DoorRefused(401, "found another token"), 502, "found another token"),  # 401 would lead to a log-in
+        (DoorRefused(503, "found that the database is away"), 502, "database is away"),
+        (DoorFailed("found no answer"), 502, "found no answer"),
+    ],
+)
+def test_a_refusal_of_the_door_is_said_on_the_page(error: Exception, status: int, words: str) -> None:
+    """An answer that is none is never drawn."""
+    portal = PmqPortal(DOOR, names_people=False, can_change=True)
+    view = PmqView(cast("Any", None), cast("Any", None), portal, Visitor(lambda: Person("", ()), "::1"))
+
+    def refuse(_: OperatedDoor) -> DoorAnswer:
+        raise error
+
+    with pytest.raises(Problem, match=words) as raised:
+        view.asking(refuse)()
+    assert raised.value.status == status
 
 
 @pytest.fixture(scope="module")

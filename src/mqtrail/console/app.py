@@ -96,6 +96,7 @@ def make_console(
 
 def make_clusters_console(clusters: ServedClusters) -> FastAPI:
     """Return the application of several clusters: each has its pages and its API below `/c/NAME`."""
+    serve_pages(pmq=False)
     app = make_clusters_api(clusters)
     desks = {
         one.label.name: Desk(

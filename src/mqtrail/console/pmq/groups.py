@@ -26,15 +26,15 @@ async def groups(view: PmqView) -> None:
         if view.can_change:
             with section(view.say("create-group")), view.form("create-group"):
                 view.field("group", "group", size=120)
-                _settings(view)
+                _settings(view, "16")
         view.command("group", "list")
     await ui.context.client.connected()
     rules = await view.who(who)
     await view.load(part, operating.groups, partial(_groups, view, rules))
 
 
-def _settings(view: PmqView) -> None:
-    view.field("retries_max", "retries_max", value="16", size=4)
+def _settings(view: PmqView, retries: str = "") -> None:
+    view.number_field("retries_max", "retries_max", retries)
     view.choice("mode", "mode", {"": view.say("mode_same")} | {one: one for one in MODES})
 
 
@@ -152,7 +152,7 @@ def _changes(view: PmqView, name: str) -> None:
             view.field("to", "to_place", size=64)
         with view.form("set-offsets", group=name):
             view.field("topic", "topic")
-            view.field("queue", "queue", size=5)
+            view.number_field("queue", "queue")
             view.field("offset", "new_offset", size=18)
     with section(view.say("create-group")), view.form("create-group", group=name):
         _settings(view)

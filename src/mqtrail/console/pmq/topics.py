@@ -24,7 +24,7 @@ async def topics(view: PmqView) -> None:
         if view.can_change:
             with section(view.say("create-topic")), view.form("create-topic"):
                 view.field("topic", "topic", size=127)
-                view.field("queues", "number_of_queues", value="4", size=4)
+                view.number_field("queues", "number_of_queues", "4")
         view.command("topic", "list")
     await ui.context.client.connected()
     rules = await view.who(who)
@@ -108,9 +108,9 @@ def topic_limits(view: PmqView) -> dict[str, Cell]:
 def _changes(view: PmqView, name: str) -> None:
     """Draw the forms of what can be changed of a topic."""
     with section(view.say("create-topic")), view.form("create-topic", topic=name):
-        view.field("queues", "number_of_queues", size=4)
+        view.number_field("queues", "number_of_queues")
     with section(view.say("shrink-topic")), view.form("shrink-topic", topic=name):
-        view.field("queues", "number_of_queues", size=4)
+        view.number_field("queues", "number_of_queues")
     with section(view.say("set-topic-permission")), view.form("set-topic-permission", topic=name):
         view.choice("permission", "permission", PERMISSIONS)
     with section(view.say("delete-topic")), view.form("delete-topic", topic=name):

@@ -130,7 +130,7 @@ class PmqView:
             return
         with table([self.say(name) for name in columns], label) as add:
             for row in rows[:ROWS_MAX]:
-                add([cell(row) for cell in columns.values()])
+                add([_aligned(cell(row)) for cell in columns.values()])
         if len(rows) > ROWS_MAX:
             tag("p", f"+ {len(rows) - ROWS_MAX}", "quiet")
 
@@ -194,6 +194,12 @@ class PmqView:
             **needed,
         )
 
+    def number_field(self, name: str, words: str, value: str = "") -> None:
+        """Draw a field for a number, with its name before it."""
+        with tag("label"):
+            tag("span", f"{self.say(words)} ")
+            tag("input", name=name, value=value, type="number", min="0", max="9999", required="")
+
     def choice(self, name: str, words: str, values: Mapping[str, str]) -> None:
         """Draw a choice. values: what is sent, and what is shown."""
         with tag("label"):
@@ -221,6 +227,11 @@ class PmqView:
         else:
             role = self.say("role_owner", owned=", ".join(owned)) if owned else self.say("role_user")
         tag("p", self.say("asks_as", who=answer["name"], role=role), "bounds")
+
+
+def _aligned(cell: object) -> object:
+    """Return a cell as a text, also if it is a number: unknown numbers are texts, and one column has one alignment."""
+    return count(cell) if isinstance(cell, int) else cell
 
 
 def owners_of(rules: DoorAnswer | None, kind: str) -> Callable[[str], str]:
