@@ -52,6 +52,7 @@ PAGES = {
     "/pmq/groups": ("Groups", "消费组"),
     "/pmq/group?name=stock": ("Group stock", "消费组 stock"),
     "/pmq/subscriptions": ("Subscriptions", "订阅"),
+    "/pmq/members": ("Members", "成员"),
     "/pmq/messages?topic=orders": ("Messages", "消息"),
     "/pmq/message?topic=orders&queue=0&offset=0": ("Message orders 0@0", "消息 orders 0@0"),
     "/pmq/send?topic=orders": ("Send a message", "发送消息"),

@@ -20,7 +20,7 @@ import pytest
 
 from mqtrail.gateway import new_token
 from mqtrail.node import Node
-from mqtrail.pmq.operating import DoorAnswer, OperatedDoor, topic_report
+from mqtrail.pmq.operating import DoorAnswer, OperatedDoor, failures, topic_report
 from mqtrail.pmq.operating.reports import DAY_MS, advised
 from mqtrail.testing import Embedded, embedded, embedded_config
 
@@ -99,6 +99,35 @@ def test_the_backlog_and_who_asks(pmq: Command) -> None:
     found = pmq("rules", "--json").json
     assert (found["name"], found["role"], found["operators"][0]["tokens"]) == ("ann", "admin", 1)
     assert "role: admin" in pmq("rules").out
+
+
+def test_members_and_failures(pmq: Command) -> None:
+    """No client is connected, and nothing failed."""
+    assert pmq("member", "list", "--group", "stock", "--json").json == {"members": []}
+    assert pmq("member", "list").out == "no rows\n"
+    assert pmq("failure", "list", "--json").json == {"failures": []}
+
+
+def test_a_failure_topic_belongs_to_the_group_whose_topic_exists() -> None:
+    """`a_b_c_fail` may be of the group `a` or of `a_b`; the topic `c` says which. Without it both are named."""
+    answers: dict[str, Any] = {
+        "groups": {"groups": [{"group": name, "dead_letters": count} for name, count in (("a", 2), ("a_b", 0))]},
+        "topics": {"topics": [{"topic": name, "messages": count} for name, count in (("a_b_c_fail", 1), ("c", 9))]},
+    }
+
+    class Door:
+        def get(self, path: str) -> DoorAnswer:
+            found: DoorAnswer = json.loads(json.dumps(answers[path]), object_hook=DoorAnswer)
+            return found
+
+    def shown() -> list[tuple[str, str, str, int]]:
+        found = failures(cast("OperatedDoor", Door())).rows("failures")
+        return [(one["group"], one["of"], one["topic"], one["messages"]) for one in found]
+
+    letters, of_c = ("a", "", "%DLQ%a", 2), ("a_b", "c", "a_b_c_fail", 1)
+    assert shown() == [letters, of_c]
+    del answers["topics"]["topics"][1]
+    assert shown() == [letters, ("a", "b_c", "a_b_c_fail", 1), of_c]
 
 
 def test_messages_are_counted_between_times(pmq: Command) -> None:

@@ -159,6 +159,20 @@ def test_every_page_opens_while_the_door_is_away(pages: httpx.Client, path: str)
     assert (answer.status_code, "frame-ancestors 'none'" in answer.headers["content-security-policy"]) == (200, True)
 
 
+def test_pages_of_pmq_mode_beside_others(tmp_path: Path) -> None:
+    """With a name server the console has both, and each leads to the other."""
+    token = tmp_path / "token"
+    token.write_text("t\n")
+    token.chmod(0o600)
+    options = ("--pmq", "http://127.0.0.1:1", "--token-file", str(token), "--allow-changes")
+    with console(None, "127.0.0.1:1", *options, data=tmp_path) as url, httpx.Client(base_url=url, timeout=60) as client:
+        for path in ("/", "/pmq", "/pmq/change?action=pause-group&group=g"):
+            page = client.get(path)
+            assert page.status_code == 200
+            assert '"href":"/pmq"' in page.text.replace("&quot;", '"').replace('\\"', '"'), path
+            assert "/dead-letters" in page.text
+
+
 def test_a_console_of_a_door_alone(pages: httpx.Client) -> None:
     """Its first page is that of pmq mode; without --allow-changes it has no page of a change."""
     assert pages.get("/").headers["location"] == "/pmq"

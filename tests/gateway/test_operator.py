@@ -253,6 +253,9 @@ def test_broadcast_groups(desk: Desk) -> None:
     joined = desk.http.put("/v1/groups/radio/members/car", json={"topics": ["waves"]}).json()["group"]
     found = {one["group"]: (one["mode"], one["online"]) for one in desk.get("groups")["groups"]}
     assert (found["radio"], found[own], found[joined][0]) == (("broadcast", 2), ("member", 1), "member")
+    online = [one for one in desk.get("members")["members"] if one["group"] == "radio"]
+    assert [(one["client"], one["interface"]) for one in online] == [("10.0.0.9|9", "pmq"), ("car", "http")]
+    assert online[0]["seen_ms"] > 0
     members = desk.get("groups/radio")["members"]
     assert [(one["client"], one["interface"]) for one in members] == [("10.0.0.9|9", "pmq"), ("car", "http")]
     seen = group_of(desk, number, own)
@@ -355,3 +358,5 @@ def test_a_backlog_without_offsets_is_unknown(desk: Desk) -> None:
         wait_until(lambda: [one for one in desk.get("subscriptions")["subscriptions"] if one["group"] == "fresh"])
         (row,) = [one for one in desk.get("subscriptions")["subscriptions"] if one["group"] == "fresh"]
         assert (row["pending"], desk.get("groups/fresh")["pending"]) == (None, None)
+        (member,) = [one for one in desk.get("members")["members"] if one["group"] == "fresh"]
+        assert (member["interface"], member["language"], member["seen_ms"]) == ("rocketmq", "PYTHON", None)

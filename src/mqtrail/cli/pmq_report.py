@@ -12,13 +12,25 @@ from .exits import Exit
 from .options import Json, moment_ms
 from .output import say, show_json
 from .pmq_door import CaFile, DoorUrl, TokenFile, door_at
-from .pmq_look import OnlyTopic, TopicName, draw_lines, draw_rows, show_rows
+from .pmq_look import OnlyGroup, OnlyTopic, TopicName, draw_lines, draw_rows, show_rows
 
 
 def backlog(url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = None, json: Json = False) -> int:
     """List stored, consumed and pending messages of each group and topic; unknown numbers first, then the most."""
     found = operating.backlog(door_at(url, token_file, ca))
     return show_rows(found, found.rows("backlog"), json)
+
+
+def member_list(
+    group: OnlyGroup = None,
+    url: DoorUrl = None,
+    token_file: TokenFile = None,
+    ca: CaFile = None,
+    json: Json = False,
+) -> int:
+    """List the clients of groups that are online: address, interface, version, last heartbeat."""
+    found = operating.members(door_at(url, token_file, ca), group)
+    return show_rows(found, found.rows("members"), json)
 
 
 def failure_list(url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = None, json: Json = False) -> int:

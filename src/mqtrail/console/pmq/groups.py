@@ -188,3 +188,28 @@ def _subscriptions(view: PmqView, answer: DoorAnswer) -> None:
         "state": view.state,
     }
     view.rows(answer.rows("subscriptions"), columns, view.say("subscriptions"))
+
+
+async def members(view: PmqView, group: str) -> None:
+    """Draw the clients that are online, of a group or of all."""
+    with view.frame(view.say("members")):
+        with tag("form", classes="tools", action="/pmq/members", method="get", role="search"):
+            view.field("group", "group", value=group, is_needed=False)
+            tag("button", view.say("find"), type="submit")
+        part = view.part()
+        view.command("member", "list", *(["--group", group] if group else []))
+    await ui.context.client.connected()
+    await view.load(part, lambda door: operating.members(door, group or None), partial(_members, view))
+
+
+def _members(view: PmqView, answer: DoorAnswer) -> None:
+    columns: dict[str, Cell] = {
+        "group": view.link_to("group", "/pmq/group"),
+        "client": lambda row: row["client"],
+        "address": lambda row: row["address"],
+        "interface": lambda row: row["interface"],
+        "client_language": lambda row: row["language"] or "–",
+        "version": lambda row: row["version"] or "–",
+        "heartbeat": lambda row: "–" if row["seen_ms"] is None else view.reader.at(row["seen_ms"]),
+    }
+    view.rows(answer.rows("members"), columns, view.say("members"), "no_members")

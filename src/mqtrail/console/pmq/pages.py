@@ -14,7 +14,7 @@ from ..frame import DeskOf, PageReader
 from .backlog import backlog
 from .change import change
 from .failures import failures
-from .groups import group, groups, subscriptions
+from .groups import group, groups, members, subscriptions
 from .messages import AskedMessages, count, message, messages, send
 from .nodes import lock, nodes
 from .reports import audit, reports, rules
@@ -40,6 +40,7 @@ def add_pmq(desk_of: DeskOf, portal: PmqPortal) -> None:
         "/groups": lambda view, _: groups(view),
         "/group": lambda view, request: group(view, word(request, "name")),
         "/subscriptions": lambda view, request: subscriptions(view, word(request, "group"), word(request, "topic")),
+        "/members": lambda view, request: members(view, word(request, "group")),
         "/messages": lambda view, request: messages(view, AskedMessages.of(request.query_params)),
         "/message": lambda view, request: message(
             view, word(request, "topic"), word(request, "queue"), word(request, "offset")

@@ -88,6 +88,7 @@ PMQ_TEXTS: Final[dict[str, tuple[str, str]]] = {
     "node": ("Node", "节点"),
     "retrying": ("Retrying", "重试中"),
     "dead": ("Dead letters", "死信"),
+    "heartbeat": ("Last heartbeat", "最近心跳"),
     "interface": ("Interface", "接口"),
     "offset": ("Offset", "位点"),
     "attempt": ("Attempt", "第几次投递"),

@@ -33,6 +33,7 @@ PAGES: Final = (
     ("/pmq/nodes", "nodes"),
     ("/pmq/groups", "groups_of"),
     ("/pmq/subscriptions", "subscriptions"),
+    ("/pmq/members", "members"),
     ("/pmq/messages", "messages"),
     ("/pmq/failures", "failures"),
     ("/pmq/reports", "reports"),

@@ -34,6 +34,7 @@ from ..shapes import body_of
 from .broker import OperatorBroker
 from .shapes import (
     KeptMessage,
+    OnlineMember,
     OperatedGroup,
     OperatedGroupDetail,
     OperatedLock,
@@ -172,6 +173,23 @@ class Looking:
         others = self._pmq.http_members_of(name)
         members += [OperatedMember(one.name, one.address, "http") for one in others]
         return OperatedGroupDetail(**msgspec.structs.asdict(row), members=members, queues=places)
+
+    async def members(self, host: Host) -> list[OnlineMember]:
+        """Return the clients of all groups that are online."""
+        broker = self.broker(host)
+        found = []
+        for name in await broker.groups():
+            for one in (await broker.online(name)).connection_set:
+                version = f"{one.version}"
+                found.append(
+                    OnlineMember(name, one.client_id, one.client_addr, "rocketmq", one.language, version, None)
+                )
+            for consumer in self._pmq.members_of(name):
+                address = consumer.name.partition("|")[0]
+                found.append(OnlineMember(name, consumer.name, address, "pmq", None, None, consumer.seen_ms))
+            others = self._pmq.http_members_of(name)
+            found += [OnlineMember(name, one.name, one.address, "http", None, None, None) for one in others]
+        return found
 
     async def _group(
         self,

@@ -25,6 +25,7 @@ from .shapes import (
     SHAPES,
     KeptMessage,
     KeptMessages,
+    OnlineMembers,
     OperatedGroupDetail,
     OperatedGroups,
     OperatedLock,
@@ -180,6 +181,11 @@ def _add_groups(router: APIRouter, looking: Looking, gate: Gate) -> None:
     async def group(group: Name, request: Request) -> Response:
         _operator(gate, request)
         return json_answer(await asked(looking.group(group, host_of(request))))
+
+    @router.get("/members", summary="List the clients that are online, by group", responses=answer_of(OnlineMembers))
+    async def members(request: Request) -> Response:
+        _operator(gate, request)
+        return json_answer(OnlineMembers(await asked(looking.members(host_of(request)))))
 
     @router.get(
         "/subscriptions", summary="List which group consumes which topic", responses=answer_of(OperatedSubscriptions)

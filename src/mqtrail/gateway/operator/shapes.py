@@ -99,6 +99,24 @@ class OperatedMember(msgspec.Struct):
     interface: str
 
 
+class OnlineMember(msgspec.Struct):
+    """A client of a group that is online. seen_ms: its last heartbeat; None: its connection stands for it."""
+
+    group: str
+    client: str
+    address: str
+    interface: str
+    language: str | None
+    version: str | None
+    seen_ms: int | None
+
+
+class OnlineMembers(msgspec.Struct):
+    """Clients that are online, by group."""
+
+    members: list[OnlineMember]
+
+
 class OperatedGroup(msgspec.Struct):
     """A group. paused: it gets no messages. retries_max: deliveries after the first; then a message is a dead letter.
 
@@ -217,6 +235,7 @@ SHAPES: Final = (
     StoredCount,
     OperatedGroups,
     OperatedGroupDetail,
+    OnlineMembers,
     OperatedSubscriptions,
     KeptMessage,
     KeptMessages,

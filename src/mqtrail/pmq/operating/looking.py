@@ -52,6 +52,13 @@ def subscriptions(door: OperatedDoor, group: str | None = None, topic: str | Non
     return found
 
 
+def members(door: OperatedDoor, group: str | None = None) -> DoorAnswer:
+    """Return the clients that are online, of a group or of all."""
+    found = door.get("members")
+    found["members"] = [row for row in found.rows("members") if group in (None, row["group"])]
+    return found
+
+
 def backlog(door: OperatedDoor) -> DoorAnswer:
     """Return for each group and topic how many messages are stored, consumed and pending, the most pending first.
 
@@ -106,16 +113,19 @@ def failures(door: OperatedDoor) -> DoorAnswer:
     of: the topic whose messages of pmq's own clients failed; '' for dead letters of all topics.
     """
     rows = []
-    names = topics(door).rows("topics")
+    kept = {row["topic"]: row["messages"] for row in topics(door).rows("topics")}
+    names = []
     for row in groups(door).rows("groups"):
-        name = row["group"]
+        names.append(row["group"])
         if row["dead_letters"]:
-            rows.append(DoorAnswer(group=name, of="", topic=dlq_topic(name), messages=row["dead_letters"]))
-        for one in names:
-            held = one["topic"]
-            if held.startswith(f"{name}_") and held.endswith(FAILURE_SUFFIX) and one["messages"]:
-                of = held[len(name) + 1 : -len(FAILURE_SUFFIX)]
-                rows.append(DoorAnswer(group=name, of=of, topic=held, messages=one["messages"]))
+            rows.append(DoorAnswer(group=names[-1], of="", topic=dlq_topic(names[-1]), messages=row["dead_letters"]))
+    for held, count in kept.items():
+        if count and held.endswith(FAILURE_SUFFIX):
+            middle = held.removesuffix(FAILURE_SUFFIX)
+            parts = [(name, middle[len(name) + 1 :]) for name in names if middle.startswith(f"{name}_")]
+            sure = [one for one in parts if one[1] in kept]  # `a_b_c` may be of the group `a` or of `a_b`
+            rows += [DoorAnswer(group=name, of=of, topic=held, messages=count) for name, of in sure or parts]
+    rows.sort(key=lambda row: (row["group"], row["topic"]))
     return DoorAnswer(failures=rows)
 
 
