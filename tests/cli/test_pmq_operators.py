@@ -241,14 +241,66 @@ def test_the_node_and_its_database(pmq: Command, mqtrail: Command, server: Embed
     assert mqtrail("pmq", "queue", "list", "--db", db, "--topic", "orders").out.count("message_") == 2
 
 
+def _two_databases(folder: Path, db: str) -> Node:
+    """Return a door over two databases, with an operator."""
+    rules = folder / "rules.toml"
+    rules.write_text(f'[operators.ann]\ntokens = ["{HASH}"]\n')
+    config = embedded_config(folder / "data", store_url=db, http=True, http_rules=rules)
+    return Node(replace(config, store_nodes=f"n1=sqlite:///{folder}/n1.db"))
+
+
+async def test_a_queue_moves(mqtrail: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Publishers leave it at once; it goes on at its offset in the other database. Until then that can be cancelled."""
+    monkeypatch.setenv("MQTRAIL_OPERATOR_TOKEN", TOKEN)
+    node = _two_databases(tmp_path, f"sqlite:///{tmp_path}/home.db")
+    await node.start()
+    url = node.http_url
+
+    async def run(*words: str) -> Any:
+        return await asyncio.to_thread(mqtrail, "pmq", *words, "--url", url)
+
+    async def queues() -> dict[int, Any]:
+        return {one["queue"]: one for one in (await run("queue", "list", "--json")).json["queues"]}
+
+    try:
+        async with httpx.AsyncClient(base_url=url) as http:
+
+            async def publish_to(queue: int) -> int:
+                while True:
+                    sent = (await http.post("/v1/topics/orders/messages", json={"body": "x"})).json()["messages"][0]
+                    if sent["queue"] == queue:
+                        return int(sent["offset"])
+
+            await run("topic", "create", "orders", "--queues", "2")
+            for queue in range(2):
+                await publish_to(queue)
+            found = await queues()
+            assert {one["node"] for one in found.values()} == {"home", "n1"}
+            (moving,) = (queue for queue, one in found.items() if one["node"] == "home")
+            words = ("queue", "move", "orders", str(moving), "--to", "n1")
+            assert (await run(*words, "--dry-run", "--json")).json["steps"][0]["after"] == "n1"
+            waits = await run(*words)
+            assert (waits.code, "messages that retention keeps" in waits.out) == (1, True)
+            assert not (await queues())[moving]["writable"]
+            assert await publish_to(1 - moving) > 0
+            assert (await run("queue", "move", "orders", str(moving), "--cancel")).code == 0
+            assert (await queues())[moving]["writable"]
+            done = await run(*words, "--drop", "--yes", "--json")
+            assert (done.code, [one["fate"] for one in done.json["outcomes"]]) == (0, ["DONE"]), done.out
+            at = (await queues())[moving]
+            assert (at["node"], at["first"] == at["next"], at["writable"]) == ("n1", True, True)
+            assert await publish_to(moving) == at["next"]
+            neither = await run("queue", "move", "orders", "0")
+            assert (neither.code, "--to, or --cancel" in neither.err) == (2, True)
+    finally:
+        await node.stop()
+
+
 async def test_nodes_of_a_store(mqtrail: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Listed through the door and from the database; a change is shown, and refused in words if it cannot be made."""
     monkeypatch.setenv("MQTRAIL_OPERATOR_TOKEN", TOKEN)
     db = f"sqlite:///{tmp_path}/home.db"
-    rules = tmp_path / "rules.toml"
-    rules.write_text(f'[operators.ann]\ntokens = ["{HASH}"]\n')
-    config = embedded_config(tmp_path / "data", store_url=db, http=True, http_rules=rules)
-    node = Node(replace(config, store_nodes=f"n1=sqlite:///{tmp_path}/n1.db"))
+    node = _two_databases(tmp_path, db)
     await node.start()
     try:
         words = ("pmq", "node", "list", "--url", node.http_url, "--json")

@@ -56,6 +56,15 @@ def test_every_text_is_there_in_both_languages_and_used() -> None:
         ("action=shrink-topic&topic=t&queues=1", {"topic": "t", "queues": 1}),
         ("action=set-topic-permission&topic=t&permission=r", {"topic": "t", "permission": "r"}),
         ("action=delete-topic&topic=t", {"topic": "t", "force": False}),
+        ("action=free-tables&topic=t&drop=on", {"topic": "t", "drop": True}),
+        (
+            "action=move-queue&topic=t&queue=1&node=n1",
+            {"topic": "t", "queue": 1, "node": "n1", "drop": False, "cancel": False},
+        ),
+        (
+            "action=move-queue&topic=t&queue=1&node=",
+            {"topic": "t", "queue": 1, "node": "", "drop": False, "cancel": True},
+        ),
         ("action=create-group&group=g&retries_max=3&mode=", {"group": "g", "retries_max": 3, "mode": None}),
         ("action=pause-group&group=g&paused=true", {"group": "g", "paused": True}),
         ("action=pause-group&group=g&paused=false", {"group": "g", "paused": False}),

@@ -183,6 +183,38 @@ def test_shrinking_waits_for_groups(desk: Desk) -> None:
     assert "topic create" in desk.unchanged("shrink-topic", topic="wide", queues=1)[1]
 
 
+def test_tables_of_a_shrunk_topic_are_freed(desk: Desk) -> None:
+    """Not while messages are left, unless they are dropped. When the topic grows again, the queue goes on."""
+    desk.change("create-topic", topic="thin", queues=2)
+    while {one["messages"] for one in desk.get("queues", topic="thin")["queues"]} != {1}:
+        desk.publish("thin", {"body": "x"})
+    assert "topic shrink" in desk.unchanged("free-tables", topic="thin")[1]
+    desk.change("shrink-topic", topic="thin", queues=1)
+    plan = desk.change("free-tables", topic="thin", dry_run=True)
+    assert [(one["target"], one["before"], one["after"]) for one in plan["steps"]] == [("thin/1", "home", "no table")]
+    assert plan["steps"][0]["counts"] == {"kept": 1}
+    assert fates(desk.change("free-tables", topic="thin")) == [("thin/1", "WAITS")]
+    assert fates(desk.change("free-tables", topic="thin", drop=True)) == [("thin/1", "DONE")]
+    assert desk.unchanged("free-tables", topic="thin", drop=True)[0] == 409
+    desk.change("create-topic", topic="thin", queues=2)
+    (found,) = (one for one in desk.get("queues", topic="thin")["queues"] if one["queue"] == 1)
+    assert (found["first"], found["next"], found["node"]) == (1, 1, "home")
+    while not (sent := [one for one in desk.publish("thin", {"body": "y"}) if one["queue"] == 1]):
+        pass
+    assert sent[0]["offset"] == 1
+
+
+def test_what_cannot_move(desk: Desk) -> None:
+    """A store with one database, a queue or topic that is not there, and one that has no other queue."""
+    desk.change("create-topic", topic="fixed", queues=2)
+    assert desk.unchanged("move-queue", topic="fixed", queue=0, node="home")[0] == 409
+    desk.publish("fixed", [{"body": "x"}, {"body": "x"}])
+    (queue,) = (one["queue"] for one in desk.get("queues", topic="fixed")["queues"] if one["messages"])
+    assert "expected one of home" in desk.unchanged("move-queue", topic="fixed", queue=queue, node="n1")[1]
+    assert "on home already" in desk.unchanged("move-queue", topic="fixed", queue=queue, node="home")[1]
+    assert desk.unchanged("move-queue", topic="none", queue=0, node="home")[0] in (404, 409)
+
+
 def test_a_groups_life(desk: Desk) -> None:
     """Create, pause: nothing is received; resume, delete with its offsets."""
     desk.change("create-topic", topic="quiet", queues=1)

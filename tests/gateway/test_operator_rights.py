@@ -72,6 +72,7 @@ OF_TOPIC = {"action": "set-topic-permission", "topic": "orders", "permission": "
 OF_OTHER = {**OF_TOPIC, "topic": "other"}
 OF_GROUP = {"action": "pause-group", "group": "stock", "paused": False}
 NEW_GROUP = {"action": "create-group", "group": "mine"}
+MOVE_QUEUE = {"action": "move-queue", "topic": "orders", "queue": 0, "node": "home"}
 MOVE = {"action": "set-offsets", "group": "stock", "topic": "other", "at_ms": 0}
 TO_TOPIC = {"action": "resend-messages", "group": "stock", "to": "topic"}
 
@@ -86,6 +87,12 @@ def test_an_owner_changes_what_it_owns(door: Door, body: dict[str, Any], by_owne
     assert act(door, OWNER, body, dry_run=dry_run) == by_owner
     assert act(door, USER, body, dry_run=dry_run) == 403
     assert act(door, ADMIN, body) in (200, 409)
+
+
+def test_databases_are_for_admins(door: Door) -> None:
+    """A change without an owner, such as the move of a queue to another database, is refused to all others."""
+    assert act(door, OWNER, MOVE_QUEUE) == 403
+    assert act(door, ADMIN, MOVE_QUEUE) != 403
 
 
 def test_the_refusal_names_who_may(door: Door) -> None:

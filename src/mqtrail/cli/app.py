@@ -188,6 +188,8 @@ COMMANDS = {
     "pmq topic perm": "pmq_change:topic_perm",
     "pmq topic delete": "pmq_change:topic_delete",
     "pmq queue list": "pmq_look:queue_list",
+    "pmq queue free": "pmq_change:queue_free",
+    "pmq queue move": "pmq_change:queue_move",
     "pmq group list": "pmq_look:group_list",
     "pmq group show": "pmq_look:group_show",
     "pmq group create": "pmq_change:group_create",

@@ -17,6 +17,14 @@ from .pmq_door import CaFile, DoorUrl, TokenFile, door_at
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic name.")]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
+Drop = Annotated[
+    bool,
+    typer.Option(
+        "--drop",
+        help="Remove messages that are left instead of waiting for retention; those that a receiver over HTTP holds "
+        "and does not acknowledge are not delivered again.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Delete even if members are online.")]
 
 
@@ -50,6 +58,52 @@ def topic_shrink(
     """
     change = {"action": "shrink-topic", "topic": topic, "queues": queues}
     sure = f"leave topic {topic!r} {queues} queues; later groups cannot read what the others keep"
+    return _change(door_at(url, token_file, ca), change, sure, yes=yes, dry_run=dry_run, json=json)
+
+
+def queue_free(
+    topic: TopicName,
+    drop: Drop = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    url: DoorUrl = None,
+    token_file: TokenFile = None,
+    ca: CaFile = None,
+    json: Json = False,
+) -> int:
+    """Free the tables of queues that a shrunk topic has no more, for other queues.
+
+    Exit code 1 while a table has messages: repeat the command when retention has removed them, or pass --drop.
+    """
+    change = {"action": "free-tables", "topic": topic, "drop": drop}
+    sure = f"empty the tables of the queues that topic {topic!r} has no more" if drop else None
+    return _change(door_at(url, token_file, ca), change, sure, yes=yes, dry_run=dry_run, json=json)
+
+
+def queue_move(
+    topic: TopicName,
+    queue: Annotated[int, typer.Argument(metavar="QUEUE", min=0, help="Queue id.")],
+    to: Annotated[str, typer.Option("--to", metavar="NODE", help="Database where the queue goes on.")] = "",
+    drop: Drop = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Let publishers use the queue again, instead of moving it.")
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    url: DoorUrl = None,
+    token_file: TokenFile = None,
+    ca: CaFile = None,
+    json: Json = False,
+) -> int:
+    """Move a queue to another database of the store: for publishers at once, when all groups have consumed it.
+
+    Exit code 1 while messages are left: repeat the command later. A restart of the broker opens the queue to publishers
+    again.
+    """
+    if bool(to) == cancel:
+        raise UsageError("expected --to, or --cancel: pass one of them")
+    change = {"action": "move-queue", "topic": topic, "queue": queue, "node": to, "drop": drop, "cancel": cancel}
+    sure = f"remove the consumed messages of queue {queue} of topic {topic!r}" if drop else None
     return _change(door_at(url, token_file, ca), change, sure, yes=yes, dry_run=dry_run, json=json)
 
 

@@ -18,7 +18,7 @@ import msgspec
 from .problems import Problem
 
 TOPIC_ACTIONS: Final = frozenset(
-    {"create-topic", "shrink-topic", "set-topic-permission", "delete-topic", "send-message"}
+    {"create-topic", "shrink-topic", "free-tables", "set-topic-permission", "delete-topic", "send-message"}
 )
 GROUP_ACTIONS: Final = frozenset({"create-group", "pause-group", "delete-group", "set-offsets", "resend-messages"})
 """Changes that the owner of the topic, or of the group, may make. All others are for admins."""

@@ -266,7 +266,8 @@ class BrokerNode:
         if not self._config.store_url:
             return CommitLogStore(disk, config)
         try:
-            from mqtrail.store.sql import NodeDatabase, SqlStore, parse_node  # it takes long to import, and is an extra
+            # It takes long to import, and is an extra.
+            from mqtrail.store.sql import NodeDatabase, ReplicaDatabase, SqlStore, parse_node, parse_replica
         except ImportError as error:
             raise InvalidParameter(
                 f"found no module {error.name}, expected SQLAlchemy for store_url: pip install 'mqtrail[pmq]'"
@@ -275,7 +276,12 @@ class BrokerNode:
         for name, url in map(parse_node, self._config.store_nodes.split()):
             reads = self._reads_of_nodes[name] = InTime()
             nodes.append(NodeDatabase(name, url, reads, InTime().begin))
-        return SqlStore(disk, self._config.store_url, config, self._in_time, nodes)
+        replicas = []
+        for name, url in map(parse_replica, self._config.store_replicas.split()):
+            thread = f"{name} replica"  # the name of a node has no space
+            reads = self._reads_of_nodes[thread] = InTime()
+            replicas.append(ReplicaDatabase(name, url, thread, reads.begin))
+        return SqlStore(disk, self._config.store_url, config, self._in_time, nodes, replicas)
 
     def _open_epochs(self, disk: Disk, store: MessageStore) -> None:
         """Read the epochs of the log, and cut off what its master does not have. A master begins its epoch."""
@@ -383,6 +389,11 @@ class BrokerNode:
             None if credentials is None else partial(sign, credentials=credentials),
             lambda: None if self.store is None else self.store.away,
         )
+
+    def flush_soon(self) -> None:
+        """Flush, unless a flush is under way."""
+        if self._flusher is not None:
+            self._flusher.ask()
 
     def _make_flusher(self, core: Broker, store: MessageStore) -> Flusher:
         config = core.config

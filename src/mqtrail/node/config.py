@@ -76,6 +76,12 @@ class NodeConfig:
         "(../how-to/tables.md#several-databases); none: `store_url` has all queues",
         secret=True,
     )
+    store_replicas: str = setting(
+        "",
+        "replicas of databases of the store, as `NAME=URL NAME=URL`, where `NAME` is `home` for `store_url`; see "
+        "[replicas](../how-to/tables.md#replicas); none: all messages are read from the databases themselves",
+        secret=True,
+    )
     host: str = setting("127.0.0.1", "IP address to listen on", conf="bindAddress")
     advertise: str | None = setting(None, "IP address advertised to clients; none: `host`", conf="brokerIP1")
     namesrv_port: int | None = setting(
@@ -196,8 +202,9 @@ def with_store(config: NodeConfig) -> NodeConfig:
     if config.http_port is not None:
         _check_door(config)
     if not config.store_url:
-        if config.store_nodes:
-            raise InvalidParameter("found store_nodes without store_url, expected both: name the home in store_url")
+        for name in ("store_nodes", "store_replicas"):
+            if getattr(config, name):
+                raise InvalidParameter(f"found {name} without store_url, expected both: name the home in store_url")
         return config
     remedy = "set none of these with store_url: replicate the database, and start one node per database"
     if len(config.broker_names) > 1:

@@ -262,8 +262,8 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class NodeFetch:
-    """What `begin_fetch` returns for a queue of another database than the first: fetches of one node run in one thread,
-    which waits for no other database."""
+    """What `begin_fetch` returns for a queue of another database than the first, or for a replica: fetches of one node
+    run in one thread, which waits for no other database."""
 
     node: str
     act: Callable[[], None]
@@ -304,6 +304,10 @@ class MessageStore(Protocol):
     @property
     def away_nodes(self) -> Mapping[str, str]:
         """Databases of queues that do not answer at present, and why. The other queues are not affected."""
+
+    @property
+    def away_replicas(self) -> Mapping[str, str]:
+        """Databases whose replica cannot be read at present, and why. Everything is read from the databases then."""
 
     @property
     def is_full(self) -> bool:

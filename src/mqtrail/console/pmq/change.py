@@ -21,7 +21,7 @@ from ..looks import count
 from .view import ROWS_MAX, PmqView
 
 ACTIONS: Final = (
-    *("create-topic", "shrink-topic", "set-topic-permission", "delete-topic"),
+    *("create-topic", "shrink-topic", "set-topic-permission", "delete-topic", "free-tables", "move-queue"),
     *("create-group", "pause-group", "delete-group", "set-offsets", "resend-messages"),
 )
 FATES: Final = {"DONE": "good", "FAILED": "error", "UNKNOWN": "warning", "WAITS": "open"}
@@ -68,6 +68,13 @@ def change_of(asked: QueryParams) -> dict[str, Any]:
             return {**found, "topic": texts["topic"], "permission": asked.get("permission", "")}
         case "delete-topic":
             return {**found, "topic": texts["topic"], "force": "force" in asked}
+        case "free-tables":
+            return {**found, "topic": texts["topic"], "drop": "drop" in asked}
+        case "move-queue":
+            node = asked.get("node", "").strip()[:255]
+            queue = _number(asked, "queue")
+            drop = bool(node) and "drop" in asked
+            return {**found, "topic": texts["topic"], "queue": queue, "node": node, "drop": drop, "cancel": not node}
         case "create-group":
             retries, mode = _number(asked, "retries_max"), asked.get("mode") or None
             return {**found, "group": texts["group"], "retries_max": retries, "mode": mode}

@@ -135,6 +135,10 @@ PMQ_TEXTS: Final[dict[str, tuple[str, str]]] = {
     # Forms and changes.
     "create-topic": ("Create a topic, or give it more queues", "创建主题或增加队列"),
     "shrink-topic": ("Remove queues of a topic", "减少主题的队列"),
+    "free-tables": ("Free the tables of removed queues", "释放已移除队列的表"),
+    "move-queue": ("Move a queue to another database", "把队列移到其他数据库"),
+    "to_node": ("Node; empty: let publishers use the queue again", "节点；留空：让发布者重新使用该队列"),
+    "drop": ("also if messages are left there", "即使其中还有消息"),
     "set-topic-permission": ("Set what clients may do with a topic", "设置主题的读写权限"),
     "create-group": ("Create or change a group", "创建或修改消费组"),
     "pause-group": ("Pause or resume a group", "暂停或恢复消费组"),

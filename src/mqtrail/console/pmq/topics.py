@@ -111,6 +111,12 @@ def _changes(view: PmqView, name: str) -> None:
         view.number_field("queues", "number_of_queues")
     with section(view.say("shrink-topic")), view.form("shrink-topic", topic=name):
         view.number_field("queues", "number_of_queues")
+    with section(view.say("free-tables")), view.form("free-tables", topic=name):
+        view.mark("drop", "drop")
+    with section(view.say("move-queue")), view.form("move-queue", topic=name):
+        view.number_field("queue", "queue")
+        view.field("node", "to_node", is_needed=False)
+        view.mark("drop", "drop")
     with section(view.say("set-topic-permission")), view.form("set-topic-permission", topic=name):
         view.choice("permission", "permission", PERMISSIONS)
     with section(view.say("delete-topic")), view.form("delete-topic", topic=name):

@@ -24,7 +24,17 @@ from ..publishing import MessageSender
 from ..rights import DoorOperator
 from .broker import OperatorBroker
 from .group_changes import GroupCreation, GroupDeletion, GroupPause, LetterResend, OffsetMove
-from .plans import Audit, ChangeContext, ChangeReport, OperatedOutcome, OperatedPlan, OperatorChange, outcome_of_error
+from .plans import (
+    Audit,
+    ChangeContext,
+    ChangeReport,
+    DoorDatabase,
+    OperatedOutcome,
+    OperatedPlan,
+    OperatorChange,
+    outcome_of_error,
+)
+from .queue_changes import QueueMoving, TableFreeing
 from .sending import MessageSend
 from .topic_changes import TopicCreation, TopicDeletion, TopicPermission, TopicShrinking
 
@@ -36,6 +46,8 @@ AnyChange: TypeAlias = (
     | TopicShrinking
     | TopicPermission
     | TopicDeletion
+    | TableFreeing
+    | QueueMoving
     | GroupCreation
     | GroupPause
     | GroupDeletion
@@ -47,13 +59,22 @@ AnyChange: TypeAlias = (
 
 
 class OperatorChanges:
-    """Of one door, one after the other. audit: None: there is no data folder, and nothing is recorded."""
+    """Of one door, one after the other. audit: None: there is no data folder, and nothing is recorded. database:
+    None: the broker keeps a CommitLog."""
 
-    def __init__(self, caller: Caller, pmq: PmqInterface, sender: MessageSender, audit: Audit | None) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        pmq: PmqInterface,
+        sender: MessageSender,
+        audit: Audit | None,
+        database: DoorDatabase | None = None,
+    ) -> None:
         self._caller = caller
         self._pmq = pmq
         self._sender = sender
         self._audit = audit
+        self._keeper = None if database is None else database.keeper
         self._turn = asyncio.Lock()
         self._under_way: set[asyncio.Task[ChangeReport]] = set()
 
@@ -79,7 +100,7 @@ class OperatorChanges:
         return found
 
     def _context(self, host: Host) -> ChangeContext:
-        return ChangeContext(OperatorBroker(self._caller, host), self._pmq, self._sender)
+        return ChangeContext(OperatorBroker(self._caller, host), self._pmq, self._sender, self._keeper)
 
     async def _planned(self, change: OperatorChange, context: ChangeContext) -> OperatedPlan:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from ..pmq import BROADCAST, PmqInterface, QueueName, is_broadcast
 from ..problems import Problem
 from ..shapes import body_of
 from .broker import OperatorBroker
+from .plans import DoorDatabase
 from .shapes import (
     KeptMessage,
     OnlineMember,
@@ -50,18 +51,17 @@ from .shapes import (
 PULL_MAX: Final = 32  # messages of one pull
 AGES_MAX: Final = 2_000  # queues whose first message one answer looks at
 GROUP_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
-Facts = Callable[[bool, bool], Any]
-"""Returns the facts of the database, a dataclass. Its arguments: with the tables of queues, and with their sizes."""
 
 
 class Looking:
-    """Answers questions. facts: of the database; None: the broker keeps a CommitLog."""
+    """Answers questions. database: None: the broker keeps a CommitLog."""
 
-    def __init__(self, caller: Caller, pmq: PmqInterface, broker_name: str, facts: Facts | None) -> None:
+    def __init__(self, caller: Caller, pmq: PmqInterface, broker_name: str, database: DoorDatabase | None) -> None:
         self._caller = caller
         self._pmq = pmq
         self._broker_name = broker_name
-        self._facts = facts
+        self._facts = None if database is None else database.facts
+        self._keeper = None if database is None else database.keeper
         self._asking = asyncio.Lock()  # the database gets one connection for these questions
 
     def broker(self, host: Host) -> OperatorBroker:
@@ -109,7 +109,11 @@ class Looking:
         for config in topics:
             for queue_id, reach in (await broker.reaches(config.topic)).items():
                 table = tables.get((config.topic, queue_id))
-                found.append(_queue_row(config, queue_id, reach, table))
+                row = _queue_row(config, queue_id, reach, table)
+                if self._keeper is not None:
+                    row.node = self._keeper.node_of(config.topic, queue_id)
+                    row.writable &= not self._keeper.is_closed(config.topic, queue_id)
+                found.append(row)
         return found
 
     async def ages(self, topic: str | None, host: Host) -> list[QueueAge]:

@@ -32,7 +32,8 @@ class OperatedTopics(msgspec.Struct):
 class OperatedQueue(msgspec.Struct):
     """A queue. first, next: offset of its first kept message and of its next one. messages: that it keeps.
 
-    writable: whether publishers may use it. table, size: its table and the bytes of it; None: not asked, or none.
+    writable: whether publishers may use it. table, size: its table and the bytes of it; None: not asked, or none. node:
+    its database; None: it has none yet, or the broker keeps a CommitLog.
     """
 
     topic: str
@@ -45,6 +46,7 @@ class OperatedQueue(msgspec.Struct):
     writable: bool
     table: str | None = None
     size: int | None = None
+    node: str | None = None
 
 
 class OperatedQueues(msgspec.Struct):

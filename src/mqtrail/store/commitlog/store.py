@@ -323,6 +323,11 @@ class CommitLogStore:
         return {}
 
     @property
+    def away_replicas(self) -> Mapping[str, str]:
+        """None: its files are on this machine."""
+        return {}
+
+    @property
     def closes_queues(self) -> bool:
         """False: all queues are in one place."""
         return False
