@@ -316,6 +316,19 @@ async def test_nodes_of_a_store(mqtrail: Command, tmp_path: Path, monkeypatch: p
         assert (changed["state"], changed["kind"]) == ("closed", "failure")
         assert "read-only" in mqtrail("pmq", "node", "set", "n1", "--db", db, "--state", "read-only").out
         assert "n1" in mqtrail("pmq", "node", "list", "--db", db).out
+        over = ("pmq", "node", "set", "--url", node.http_url, "--json")
+        changed = (await asyncio.to_thread(mqtrail, *over, "n1", "--state", "closed")).json
+        assert (changed["steps"][0]["before"], changed["steps"][0]["after"]) == (
+            "failure, read-only",
+            "failure, closed",
+        )
+        assert [one["detail"] for one in changed["outcomes"]] == ["failure, closed"]
+        refused = await asyncio.to_thread(mqtrail, *over, "home", "--state", "closed")
+        assert (refused.code, "found the home to be closed" in refused.out) == (1, True)
+        refused = await asyncio.to_thread(mqtrail, *over, "n2", "--state", "closed")
+        assert (refused.code, "expected one of its nodes: home, n1" in refused.err) == (1, True)
+        refused = await asyncio.to_thread(mqtrail, *over, "n1", "--state", "closed", "--db", db)
+        assert (refused.code, "found --db and --url" in refused.err) == (2, True)
         monkeypatch.setenv("MQTRAIL_STORE_URL", db)
         assert mqtrail("pmq", "node", "set", "n1", "--state", "read-write", "--json").json["state"] == "read-write"
         monkeypatch.delenv("MQTRAIL_STORE_URL")

@@ -56,6 +56,10 @@ def test_every_text_is_there_in_both_languages_and_used() -> None:
         ("action=shrink-topic&topic=t&queues=1", {"topic": "t", "queues": 1}),
         ("action=set-topic-permission&topic=t&permission=r", {"topic": "t", "permission": "r"}),
         ("action=delete-topic&topic=t", {"topic": "t", "force": False}),
+        (
+            "action=set-node&node=n1&state=closed&kind=",
+            {"node": "n1", "state": "closed", "kind": None, "force": False},
+        ),
         ("action=free-tables&topic=t&drop=on", {"topic": "t", "drop": True}),
         (
             "action=move-queue&topic=t&queue=1&node=n1",

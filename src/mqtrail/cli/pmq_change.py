@@ -107,6 +107,14 @@ def queue_move(
     return _change(door_at(url, token_file, ca), change, sure, yes=yes, dry_run=dry_run, json=json)
 
 
+def set_node_over(
+    door: OperatedDoor, name: str, *, state: str | None, kind: str | None, force: bool, json: bool
+) -> int:
+    """Change the state or kind of a database through a door."""
+    change = {"action": "set-node", "node": name, "state": state, "kind": kind, "force": force}
+    return _change(door, change, None, yes=True, dry_run=False, json=json)
+
+
 def topic_perm(
     topic: TopicName,
     perm: Annotated[str, typer.Argument(metavar="PERM", help="Permission: r, w or rw.")],

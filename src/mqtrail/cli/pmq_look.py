@@ -238,20 +238,40 @@ def node_set(
     force: Annotated[
         bool, typer.Option("--force", help="Also if topics are left without a queue that takes messages.")
     ] = False,
+    url: DoorUrl = None,
+    token_file: TokenFile = None,
+    ca: CaFile = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Change the state or kind of a database of the store. A running broker follows within a second."""
-    from mqtrail.store.sql import set_node
+    """Change the state or kind of a database of the store: with --url through a door, which records it, else in --db.
 
+    A running broker follows within a second.
+    """
     if state is None and kind is None:
         raise UsageError("found neither --state nor --kind, expected what to change: pass one of them")
     for option, given, known in (("--state", state, NODE_STATES), ("--kind", kind, NODE_KINDS)):
         if given is not None and given not in known:
             raise UsageError(f"{option}: found {given!r}, expected {', '.join(known[:-1])} or {known[-1]}")
-    if db is not None:
-        check_database_url(db, "set MQTRAIL_STORE_URL instead")
-    home = db or load(config).room("node").store_url
+    if url is not None:
+        if db is not None:
+            _check_alone(url)
+        from .pmq_change import set_node_over
+
+        return set_node_over(door_at(url, token_file, ca), name, state=state, kind=kind, force=force, json=json)
+    return _set_node(
+        db or load(config).room("node").store_url, name, state, kind, is_given=db is not None, force=force, json=json
+    )
+
+
+def _set_node(
+    home: str | None, name: str, state: str | None, kind: str | None, *, is_given: bool, force: bool, json: bool
+) -> int:
+    """Change a node in the database of the home. is_given: its URL is on the command line."""
+    from mqtrail.store.sql import set_node
+
+    if is_given and home:
+        check_database_url(home, "set MQTRAIL_STORE_URL instead")
     if not home:
         raise UsageError("found no --db, expected the URL of the home: pass it, or set MQTRAIL_STORE_URL")
     found = dataclasses.asdict(set_node(home, name, kind=kind, state=state, force=force))

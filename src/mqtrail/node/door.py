@@ -110,7 +110,7 @@ class HttpDoor:
         if self._store_url:
             from .queue_tables import BrokerTables  # SQLAlchemy is an extra, and takes long to import
 
-            database = DoorDatabase(_facts_of(self._store_url), BrokerTables(broker))
+            database = DoorDatabase(_facts_of(self._store_url), BrokerTables(broker, self._store_url))
         audit = None if self._data is None else AuditLog(self._data / AUDIT_FILE)
         door = make_door(broker.caller(), ids.next, broker.name, bounds, self._stopping, self._gate, database, audit)
         self.mails = door.state.mails

@@ -6,7 +6,7 @@ Import it late: SQLAlchemy is an extra, and takes long to import.
 import asyncio
 from typing import Final
 
-from mqtrail.store.sql import SqlStore
+from mqtrail.store.sql import SqlStore, look_at, set_node
 
 from .broker_node import BrokerNode
 
@@ -17,8 +17,10 @@ LOOK_S: Final = 0.02
 class BrokerTables:
     """See `QueueKeeper` of the door. All of it runs on the broker's event loop."""
 
-    def __init__(self, broker: BrokerNode) -> None:
+    def __init__(self, broker: BrokerNode, url: str) -> None:
+        """url: of the home."""
         assert isinstance(broker.store, SqlStore)
+        self._url = url
         self._store = broker.store
         self._broker = broker
 
@@ -61,3 +63,13 @@ class BrokerTables:
                 return True
             await asyncio.sleep(LOOK_S)
         return is_saved()
+
+    async def nodes(self) -> dict[str, tuple[str, str]]:
+        """Return kind and state of each database by name, as the home has them. StoreError."""
+        found = await asyncio.to_thread(look_at, self._url)
+        return {one.name: (one.kind, one.state) for one in found.nodes}
+
+    async def set_node(self, name: str, kind: str | None, state: str | None, *, force: bool) -> tuple[str, str]:
+        """Change kind or state of a database. StoreError, InvalidParameter: it was not done."""
+        found = await asyncio.to_thread(set_node, self._url, name, kind=kind, state=state, force=force)
+        return found.kind, found.state

@@ -22,6 +22,7 @@ from .view import ROWS_MAX, PmqView
 
 ACTIONS: Final = (
     *("create-topic", "shrink-topic", "set-topic-permission", "delete-topic", "free-tables", "move-queue"),
+    "set-node",
     *("create-group", "pause-group", "delete-group", "set-offsets", "resend-messages"),
 )
 FATES: Final = {"DONE": "good", "FAILED": "error", "UNKNOWN": "warning", "WAITS": "open"}
@@ -75,6 +76,9 @@ def change_of(asked: QueryParams) -> dict[str, Any]:
             queue = _number(asked, "queue")
             drop = bool(node) and "drop" in asked
             return {**found, "topic": texts["topic"], "queue": queue, "node": node, "drop": drop, "cancel": not node}
+        case "set-node":
+            state, kind = asked.get("state") or None, asked.get("kind") or None
+            return {**found, "node": asked.get("node", ""), "state": state, "kind": kind, "force": "force" in asked}
         case "create-group":
             retries, mode = _number(asked, "retries_max"), asked.get("mode") or None
             return {**found, "group": texts["group"], "retries_max": retries, "mode": mode}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from nicegui import ui
 
@@ -12,6 +13,9 @@ from mqtrail.pmq.operating import DoorAnswer
 from ..frame import MARKS, section, tag
 from ..looks import UNKNOWN, count
 from .view import Cell, PmqView
+
+STATES: Final = ("read-write", "read-only", "closed")
+KINDS: Final = ("normal", "failure")
 
 
 async def nodes(view: PmqView) -> None:
@@ -46,7 +50,14 @@ def _nodes(view: PmqView, answer: DoorAnswer) -> None:
             "parked": view.number("parked"),
             "away": lambda row: f"{MARKS['error']} {row['away']}" if row["away"] else f"{MARKS['good']} –",
         }
-        view.rows(database.rows("nodes"), columns, view.say("nodes"), "one_database")
+        nodes = database.rows("nodes")
+        view.rows(nodes, columns, view.say("nodes"), "one_database")
+        if nodes and view.can_change:
+            with view.form("set-node"):
+                view.choice("node", "node", {row["name"]: row["name"] for row in nodes})
+                view.choice("state", "state", {"": view.say("as_it_is")} | {one: one for one in STATES})
+                view.choice("kind", "kind", {"": view.say("as_it_is")} | {one: one for one in KINDS})
+                view.mark("force", "force_node")
     with section(view.say("value")):
         values = [DoorAnswer(name=name, value=value) for name, value in database.items() if _is_fact(value)]
         facts: dict[str, Cell] = {

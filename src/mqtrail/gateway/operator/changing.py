@@ -24,6 +24,7 @@ from ..publishing import MessageSender
 from ..rights import DoorOperator
 from .broker import OperatorBroker
 from .group_changes import GroupCreation, GroupDeletion, GroupPause, LetterResend, OffsetMove
+from .node_changes import NodeSetting
 from .plans import (
     Audit,
     ChangeContext,
@@ -54,6 +55,7 @@ AnyChange: TypeAlias = (
     | OffsetMove
     | LetterResend
     | MessageSend
+    | NodeSetting
 )
 """Every change. `action` tells them apart."""
 

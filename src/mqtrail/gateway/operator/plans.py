@@ -101,6 +101,14 @@ class QueueKeeper(Protocol):
         """
         ...
 
+    async def nodes(self) -> dict[str, tuple[str, str]]:
+        """Return kind and state of each database by name; none: there is only the home. MQError."""
+        ...
+
+    async def set_node(self, name: str, kind: str | None, state: str | None, *, force: bool) -> tuple[str, str]:
+        """Change kind or state of a database, and return both. MQError: it was not done."""
+        ...
+
 
 Facts = Callable[[bool, bool], Any]
 """Returns the facts of the database, a dataclass. Its arguments: with the tables of queues, and with their sizes."""
