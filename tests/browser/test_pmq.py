@@ -206,10 +206,10 @@ def test_a_group_is_paused_and_its_offsets_move(portal: Portal, visit: Begin) ->
     assert "ann" in tab.text()
 
 
-def test_queues_are_made_read_only(portal: Portal, visit: Begin) -> None:
+def test_a_topic_is_made_read_only(portal: Portal, visit: Begin) -> None:
     """From the row of a queue, and back."""
     tab = visit(portal.url)
-    for words, expected in (("Read only …", False), ("Read and write …", True)):
+    for words, expected in (("Make the topic read only …", False), ("Let the topic take messages …", True)):
         tab.open("/pmq/queues?topic=other")
         tab.page.get_by_role("link", name=words).click()
         tab.page.get_by_role("button", name=DO_IT).click()

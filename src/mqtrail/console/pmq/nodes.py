@@ -48,7 +48,7 @@ def _nodes(view: PmqView, answer: DoorAnswer) -> None:
             "state": lambda row: row["state"],
             "queue_count": view.number("queues"),
             "parked": view.number("parked"),
-            "away": lambda row: f"{MARKS['error']} {row['away']}" if row["away"] else f"{MARKS['good']} –",
+            "answer": partial(_answer, view),
         }
         nodes = database.rows("nodes")
         view.rows(nodes, columns, view.say("nodes"), "one_database")
@@ -58,13 +58,19 @@ def _nodes(view: PmqView, answer: DoorAnswer) -> None:
                 view.choice("state", "state", {"": view.say("as_it_is")} | {one: one for one in STATES})
                 view.choice("kind", "kind", {"": view.say("as_it_is")} | {one: one for one in KINDS})
                 view.mark("force", "force_node")
-    with section(view.say("value")):
+    with section(view.say("database")):
         values = [DoorAnswer(name=name, value=value) for name, value in database.items() if _is_fact(value)]
         facts: dict[str, Cell] = {
             "property": lambda row: row["name"].replace("_", " "),
             "value": partial(_fact, view),
         }
-        view.rows(values, facts, view.say("value"))
+        view.rows(values, facts, view.say("database"))
+
+
+def _answer(view: PmqView, row: DoorAnswer) -> str:
+    if row["away"]:
+        return f"{MARKS['error']} {view.say('does_not_answer', why=row['away'])}"
+    return f"{MARKS['good']} {view.say('answers')}"
 
 
 def _is_fact(value: object) -> bool:
