@@ -21,10 +21,10 @@ from mqtrail.client import Admin, Producer, ProducerConfig
 from mqtrail.clock import now_ms
 from mqtrail.feed import Feed, Lanes, queues_of
 from mqtrail.net import Log
-from mqtrail.wire import MessageQueue
+from mqtrail.wire import BatchItem, MessageQueue
 
 from .kafka import KafkaConfig, KafkaTopic
-from .messages import Bridged, HeaderRule, OrderBy, outbound_of, queue_for, record_id
+from .messages import HeaderRule, OrderBy, RecordEncoder, queue_for, record_id
 from .model import KafkaAway, KafkaRecord, MigrateError
 from .offsetmap import MapEntry, MapFile, OffsetMap, Pair, read_map
 from .state import MAP, SKIPPED_COUNT, BridgeState, alone, read_bridge, save_bridge
@@ -66,7 +66,7 @@ class Transit(NamedTuple):
     """A record on its way. message, queue: None for one that is left out."""
 
     record: KafkaRecord
-    message: Bridged | None = None
+    message: BatchItem | None = None
     queue: MessageQueue | None = None
 
 
@@ -78,6 +78,7 @@ class Bridge(Feed):
     def __init__(self, config: BridgeConfig, namesrv: str, producer: ProducerConfig) -> None:
         super().__init__(namesrv, producer, config.retry_ms)
         self.config = config
+        self._encoder = RecordEncoder(config.target, config.headers)
         self._queues: list[MessageQueue] = []
         self._state: BridgeState | None = None
         self._map: MapFile | None = None
@@ -304,15 +305,14 @@ class Bridge(Feed):
         place = record_id(record.topic, record.partition, record.offset)
         if place in self.config.skip:
             return Transit(record)
-        message = outbound_of(record, self.config.target, self.config.headers)
-        return Transit(record, message, queue_for(record, self._queues, self.config.order))
+        return Transit(record, self._encoder.encode(record), queue_for(record, self._queues, self.config.order))
 
     @staticmethod
     async def _add(lanes: Lanes[Transit], unit: Transit) -> None:
         if unit.message is None or unit.queue is None:
             await lanes.add(unit)
         else:
-            await lanes.add(unit, unit.message.message, [unit.queue], unit.message.size)
+            await lanes.add(unit, unit.message, [unit.queue], len(unit.message.body) + len(unit.message.properties))
 
     # -- progress --------------------------------------------------------------------------------------------------
 
@@ -364,9 +364,10 @@ class Bridge(Feed):
 def _remedy(unit: Transit) -> str:
     """Return what a refused record is, and what to do."""
     assert unit.message is not None, "what is left out is not sent"
-    found = unit.message
+    record = unit.record
+    place = record_id(record.topic, record.partition, record.offset)
     return (
-        f"the record {found.place} has a value of {len(found.message.body)} bytes: if it is too large, raise "
+        f"the record {place} has a value of {len(unit.message.body)} bytes: if it is too large, raise "
         "body_size_max of [producer] and maxMessageSize of the brokers, or leave it out with --skip-record "
-        f"{found.place}"
+        f"{place}"
     )
