@@ -44,6 +44,7 @@ MODULES = (
     "binlog_table",
     "reconcile",
     "bridge",
+    "tee",
     "mirror",
     "idempotency",
     "cycle",
