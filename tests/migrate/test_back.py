@@ -74,7 +74,7 @@ def bridged(folder: Path, entries: Mapping[tuple[int, int], list[tuple[int, int]
     file = MapFile(folder / MAP, OffsetMap("t", "t"))
     for (partition, queue), places in entries.items():
         for kafka_offset, queue_offset in places:
-            file.append({(partition, f"b/{queue}"): MapEntry(kafka_offset, queue_offset, 0)})
+            file.append({(partition, f"b/{queue}"): [MapEntry(kafka_offset, queue_offset, 0)]})
     queues = [{"queue": f"b/{queue}", "written": 0} for queue in (0, 1)]
     save_json(group_file(folder, "g"), {"queues": queues})
 

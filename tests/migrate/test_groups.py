@@ -75,7 +75,7 @@ def world(kafka: FakeKafka, folder: Path, *, start: int, end: int, committed: in
     save_bridge(folder, state)
     file = MapFile(folder / MAP, OffsetMap("t", "t"))
     for offset in entries:
-        file.append({(0, "b/0"): MapEntry(offset, offset - start, 0)})
+        file.append({(0, "b/0"): [MapEntry(offset, offset - start, 0)]})
     return FakeAdmin(end=end - start)
 
 

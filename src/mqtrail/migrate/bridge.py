@@ -26,7 +26,7 @@ from mqtrail.wire import BatchItem, MessageQueue
 from .kafka import KafkaConfig, KafkaTopic
 from .messages import HeaderRule, OrderBy, RecordEncoder, queue_for, record_id
 from .model import KafkaAway, KafkaRecord, MigrateError
-from .offsetmap import MapEntry, MapFile, OffsetMap, Pair, read_map
+from .offsetmap import MapEntry, MapFile, MovedEntries, OffsetMap, Pair, read_map
 from .state import MAP, SKIPPED_COUNT, BridgeState, alone, read_bridge, save_bridge
 
 log = Log()
@@ -82,8 +82,8 @@ class Bridge(Feed):
         self._queues: list[MessageQueue] = []
         self._state: BridgeState | None = None
         self._map: MapFile | None = None
-        self._moved: dict[Pair, MapEntry] = {}  # not yet in the map
-        self._unwritten: dict[Pair, MapEntry] = {}  # on their way to the map
+        self._moved = MovedEntries()
+        self._unwritten: dict[Pair, list[MapEntry]] = {}  # on their way to the map
         self._positions: dict[int, int] = {}  # by partition: the next record to hand to the sender
         self._goal: dict[int, int] | None = None  # with is_once: the ends at the start
         self._is_begun = False
@@ -335,15 +335,17 @@ class Bridge(Feed):
         state.event_ms = record.timestamp_ms
         kind = "value" if record.value else "tombstone" if record.value is None else "empty"
         state.counts[kind] = state.counts.get(kind, 0) + 1
-        self._moved[record.partition, unit.queue.place] = MapEntry(record.offset, queue_offset, record.timestamp_ms)
+        pair = record.partition, unit.queue.place
+        self._moved.add(pair, MapEntry(record.offset, queue_offset, record.timestamp_ms))
 
     def _state_writer(self) -> Callable[[], None] | None:
         if self._state is None:
             return None
         self._state.saved_ms = now_ms()
         saved, map_file = deepcopy(self._state), self._map
-        moved = self._unwritten = self._unwritten | self._moved
-        self._moved = {}
+        moved = self._unwritten
+        for pair, entries in self._moved.take().items():
+            moved.setdefault(pair, []).extend(entries)
 
         def write() -> None:
             if moved and map_file is not None:
