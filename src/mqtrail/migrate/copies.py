@@ -30,7 +30,7 @@ from mqtrail.net import hold_lock, is_lock_held, replace_file, sync_folder
 from mqtrail.wire import MessageQueue, MQError, Refusal
 
 from .kafka_writer import KafkaWriter
-from .messages import HeaderRule, outbound_of
+from .messages import HeaderRule, RecordEncoder, outbound_of
 from .model import KafkaRecord, MigrateError
 from .state import FILES, VERSION
 
@@ -78,11 +78,17 @@ class ToRocketMQ:
         self._producer = producer
         self._target = target
         self._headers = headers
+        self._encoder = RecordEncoder(target, headers)
 
     async def write(self, copies: Sequence[TeeCopy]) -> None:
         """Send copies for the same queue, in order, all or none. MigrateError, MQError."""
-        messages = [outbound_of(one.record, self._target, self._headers).message for one in copies]
-        await self._producer.send(messages if len(messages) > 1 else messages[0], queue=copies[0].queue)
+        queue = copies[0].queue
+        if len(copies) > 1:
+            items = [self._encoder.encode(one.record) for one in copies]
+            await self._producer.send_encoded(self._target, items, queue=queue)
+        else:
+            message = outbound_of(copies[0].record, self._target, self._headers).message
+            await self._producer.send(message, queue=queue)
 
 
 class ToKafka:
