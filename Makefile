@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv/bin
 CODE := src tests bench interop examples scripts
 
-.PHONY: help demo test slow thorough check format coverage spark cycles browser pictures databases interop sim crash kills fuzz bench docs release lock clean bootstrap
+.PHONY: help demo test slow thorough check format coverage spark cycles browser pictures databases outages interop sim crash links kills fuzz bench docs release lock clean bootstrap
 .DEFAULT_GOAL := help
 # Tests and tools start hundreds of Python processes: let them keep what they compile.
 unexport PYTHONDONTWRITEBYTECODE
@@ -62,9 +62,16 @@ pictures: bootstrap  ## Take the docs' pictures of the console again, in docs/pi
 
 databases: bootstrap  ## The store on tables and the client over real PostgreSQL, MariaDB and Redis (as root their Debian packages are installed)
 	@sh scripts/databases.sh
-	@for mode in postgresql mariadb; do $(VENV)/python -m tests.crash --mode $$mode --rounds 2 & jobs="$$jobs $$!"; done; \
+	@for mode in postgresql mariadb nodes; do $(VENV)/python -m tests.crash --mode $$mode --rounds 3 & jobs="$$jobs $$!"; done; \
 	$(PYTEST) tests/databases tests/store tests/scenarios -m databases -n 2; failed=$$?; \
 	for job in $$jobs; do wait $$job || failed=1; done; exit $$failed
+
+outages: bootstrap  ## Kill brokers and their database servers under load (ROUNDS=N: N kills of each mode; 100 by default), and stop a server for a minute
+	@sh scripts/databases.sh
+	@for mode in postgresql mariadb nodes; do \
+		$(VENV)/python -m tests.crash --mode $$mode --rounds $(or $(ROUNDS),100) || failed=1; \
+		$(VENV)/python -m tests.crash --mode $$mode --rounds 3 --down 60 || failed=1; \
+	done; exit $${failed:-0}
 
 interop: bootstrap  ## Real peers: Apache RocketMQ's clients and servers, fetched with Maven (needs JDK 17 and mvn)
 	@$(PYTEST) tests/interop -m interop -n 4 --no-loadscope-reorder
@@ -74,6 +81,10 @@ sim: bootstrap  ## Simulate clusters that crash, for a minute (SEEDS=N: N seeds 
 
 crash: bootstrap  ## Kill real brokers under load, then fill a disk (ROUNDS=N: N kills in each mode)
 	@$(VENV)/python -m tests.crash $(if $(ROUNDS),--rounds $(ROUNDS))
+
+links: bootstrap  ## Kill, stop and cut off members of replicated groups, and fill their disks (ROUNDS=N faults in each mode; 100 by default)
+	@for mode in classic controller dledger; do $(VENV)/python -m tests.crash --mode links-$$mode --rounds $(or $(ROUNDS),100) && \
+	$(VENV)/python -m tests.crash --mode full-$$mode || exit 1; done
 
 kills: bootstrap  ## Kill a running pipeline 50 times under load (KILLS=N)
 	@$(VENV)/python -m tests.crash.pipeline $(if $(KILLS),--kills $(KILLS))

@@ -191,7 +191,11 @@ class Migration:
     async def _expect(self, name: str, *arguments: str) -> list[str]:
         """Run a check; return what it found, if its exit code is not 0."""
         code, out = await self._run("migrate", name, *arguments, *self._in_folder())
-        return [] if code == 0 else [f"migrate {name}: exit code {code}: {out.splitlines()[0] if out else 'no output'}"]
+        if code == 0:
+            return []
+        lines = out.splitlines() or ["no output"]
+        line = next((one for one in lines if one.startswith("NO ")), lines[0])  # NO: a check of the gate that fails
+        return [f"migrate {name}: exit code {code}: {' '.join(line.split())}"]
 
     async def _do(self, *arguments: str) -> None:
         """Run a command that must succeed. RunError."""

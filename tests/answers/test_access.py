@@ -304,6 +304,10 @@ CHANGES: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
         OPERATE | {"operator/orders"},
     ),
     "resend-message": ({"place": "broker-a/orders/0@99", "group": "billing"}, OPERATE | {"operator/orders"}),
+    "resend-edited": (
+        {"place": "broker-a/orders/0@99", "group": "billing", "body": "{}"},
+        OPERATE | {"operator/orders"},
+    ),
     "consume-directly": (
         {"place": "broker-a/orders/0@99", "group": "billing", "client_id": "x"},
         OPERATE | {"operator/orders"},

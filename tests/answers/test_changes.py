@@ -7,12 +7,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from mqtrail.answers import Sources
+from mqtrail.answers import ClusterAnswers, GroupCopies, Sources
 from mqtrail.answers.access import Grant, KnownClusters, Person, SeenSources
 from mqtrail.answers.changes import (
     Actor,
@@ -25,6 +27,7 @@ from mqtrail.answers.changes import (
     InvalidChange,
     NothingToChange,
     ResendDeadLetters,
+    ResendEdited,
     ResendMessage,
     ResetOffsets,
 )
@@ -171,24 +174,83 @@ def test_a_stored_message_is_sent_to_one_group(changes: ClusterChanges, cluster:
         changes.plan(ResendMessage(place="broker-a/orders/0@3", group="no-such-group"))
 
 
+def test_the_lag_of_a_group_counts_its_copies(cluster: Embedded, admin: SyncAdmin) -> None:
+    """Those of its retry and dead-letter topics; a group without these topics has none; of all groups none is known."""
+    asked = ClusterAnswers(cluster.namesrv_address)
+    found = asked.lag("DG").copies
+    assert found is not None
+    counted = [len(list(admin.messages(topic))) for topic in (retry_topic("DG"), dlq_topic("DG"))]
+    assert [found.retry_count, found.dead_letter_count] == counted
+    assert found.dead_letter_count
+    assert asked.lag("no-such-group").copies == GroupCopies(0, 0)
+    assert asked.lag().copies is None
+    asked.close()
+
+
+def test_an_edited_copy_is_sent_to_one_group(changes: ClusterChanges, admin: SyncAdmin) -> None:
+    """It has the id of the message, another body and other properties; the audit log has no body."""
+    (queue,) = admin.queues("orders")
+    original = admin.message_at_offset(queue, 3)
+    edited = {"KEYS": "mended", "mended-by": "ann", "none": ""}
+    change = ResendEdited(place="broker-a/orders/0@3", group="DG", body="mended é", properties=edited)
+    plan = changes.plan(change)
+    assert [(one.target, one.after) for one in plan.steps] == [
+        (original.msg_id, retry_topic("DG")),
+        ("body", f"9 bytes, SHA-256 {sha256('mended é'.encode()).hexdigest()[:16]}"),
+        ("KEYS", "mended"),
+        ("mended-by", "ann"),
+    ]
+    result = changes.perform(change, ANN, basis=plan.basis)
+    assert [one.fate for one in result.outcomes] == [Fate.DONE]
+    copies = [one for one in admin.messages(retry_topic("DG")) if one.properties.get("KEYS") == "mended"]
+    assert [(one.msg_id, one.body.decode(), one.properties["mended-by"]) for one in copies] == [
+        (original.msg_id, "mended é", "ann")
+    ]
+    assert admin.message_at_offset(queue, 3).body == original.body == b"3"
+    assert "mended é" not in changes.audit_log.path.read_text("utf-8")
+    assert changes.audited().changes[0].parameters["properties"] == edited
+
+
+@pytest.mark.parametrize(
+    ("edited", "expected"),
+    [
+        ({"body": "3"}, "found the body and the properties of the stored message"),
+        ({"properties": {"gone": ""}}, "found the body and the properties of the stored message"),
+        ({"properties": {"RETRY_TOPIC": "parcels"}}, "found 'RETRY_TOPIC', expected KEYS, TAGS"),
+        ({"properties": {"UNIQ_KEY": "x"}}, "found 'UNIQ_KEY', expected KEYS, TAGS"),
+        ({"properties": {"a\x01b": "x"}}, "expected KEYS, TAGS"),
+        ({"properties": {"a": "x\x02y"}}, "expected visible characters"),
+        ({"properties": {f"p{number}": "x" for number in range(101)}}, "expected at most 100"),
+        ({"body": "\ud800"}, "expected Unicode"),
+    ],
+)
+def test_edits_that_are_refused(changes: ClusterChanges, edited: dict[str, Any], expected: str) -> None:
+    """Before anything is sent: nothing differs, or a property is one of RocketMQ's own or breaks the message."""
+    with pytest.raises(InvalidChange, match=expected):
+        changes.plan(ResendEdited(place="broker-a/orders/0@3", group="DG", **edited))
+
+
 async def test_a_message_is_sent_again_where_its_operator_may(changes: ClusterChanges, cluster: Embedded) -> None:
     """The topic that a message was first sent to is one of its properties: a role on the topic where it is stored is
     not enough."""
     changing = Changing(changes)
     sources = Sources.open(None, cluster.namesrv_address)
     place = f"broker-a/{dlq_topic('DG')}/0@0"
-    to_topic = ResendMessage(place=place, group="DG", is_to_topic=True)
+    to_topics = (
+        ResendMessage(place=place, group="DG", is_to_topic=True),
+        ResendEdited(place=place, group="DG", is_to_topic=True, body="x"),
+    )
     stored, origin = Grant.parse(f"operator/{dlq_topic('DG')}"), Grant.parse("operator/letters")
     try:
         for grants, allowed in (((stored,), False), ((stored, origin), True), ((origin,), False)):
             seen = SeenSources(sources, KnownClusters(sources), partial(Person, "ann", grants))
-            if allowed:
-                (step,) = (await changing.plan(to_topic, seen)).steps
-                assert step.after == "letters"
-                continue
-            for act in (changing.plan(to_topic, seen), changing.perform(to_topic, seen, ANN, "", [])):
-                with pytest.raises(Problem, match="right to operate on topic"):
-                    await act
+            for to_topic in to_topics:
+                if allowed:
+                    assert (await changing.plan(to_topic, seen)).steps[0].after == "letters"
+                    continue
+                for act in (changing.plan(to_topic, seen), changing.perform(to_topic, seen, ANN, "", [])):
+                    with pytest.raises(Problem, match="right to operate on topic"):
+                        await act
         seen = SeenSources(sources, KnownClusters(sources), partial(Person, "ann", (stored,)))
         assert (await changing.plan(ResendMessage(place=place, group="DG"), seen)).steps
         assert not changes.audited().changes

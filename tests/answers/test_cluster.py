@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import pytest
 
 from mqtrail.answers import ClusterAnswers, Scope
 from mqtrail.answers.cluster import _client
+from mqtrail.answers.joined import JOINED_S, JoinedAnswers
 from mqtrail.client import SyncAdmin
 from mqtrail.testing import embedded
 from mqtrail.wire import ConsumerRunningInfo, ConsumeStatus, MQError
+
+WAIT_S = 30.0
 
 
 def test_a_cluster_without_brokers_is_no_cluster_without_lag() -> None:
@@ -23,6 +30,61 @@ def test_a_cluster_without_brokers_is_no_cluster_without_lag() -> None:
         with SyncAdmin(broker.namesrv_address) as admin:
             assert admin.lag().problems == ("the name servers know no broker, so the lag of all groups is unknown",)
         cluster.close()
+
+
+class Failed(MQError):
+    """A cluster that does not answer."""
+
+
+def test_viewers_at_the_same_time_share_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lag of a cluster is found once for all who watch it, also its failure; another cluster has its own."""
+    asked: list[str] = []
+    waiting, found = threading.Event(), threading.Event()
+
+    def lag(cluster: ClusterAnswers, *_: object) -> Any:
+        asked.append(cluster.namesrv)
+        if cluster.namesrv == "east:1":
+            waiting.set()
+            assert found.wait(WAIT_S)
+            raise Failed("no answer")
+        return "lag of west"
+
+    monkeypatch.setattr(ClusterAnswers, "lag", lag)
+    east, west = ClusterAnswers("east:1"), ClusterAnswers("west:1")
+    with ThreadPoolExecutor(8) as viewers:
+        first = viewers.submit(east.overview().lag)
+        assert waiting.wait(WAIT_S)
+        others = [viewers.submit(east.overview().lag) for _ in range(7)]
+        answers: list[object] = [west.overview().lag()]
+        assert answers == ["lag of west"]
+        found.set()
+        for viewer in (first, *others):
+            with pytest.raises(Failed):
+                viewer.result(WAIT_S)
+    assert asked == ["east:1", "west:1"]
+    east.close()
+    west.close()
+
+
+def test_a_shared_answer_is_found_again_after_a_while() -> None:
+    """The time counts from the end of the question, so that a slow one is shared too."""
+    now_s = 0.0
+    joined = JoinedAnswers(lambda: now_s)
+    found: list[float] = []
+
+    def ask() -> float:
+        nonlocal now_s
+        now_s += 60.0
+        found.append(now_s)
+        return now_s
+
+    assert joined.get("lag", ask) == joined.get("lag", ask) == 60.0
+    now_s += JOINED_S
+    assert joined.get("lag", ask) == 60.0
+    now_s += 0.1
+    assert joined.get("lag", ask) > 60.0
+    assert joined.get("brokers", ask) == found[-1]
+    assert len(found) == 3
 
 
 def test_the_time_of_a_handler_that_handled_nothing_is_unknown() -> None:

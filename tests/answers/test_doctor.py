@@ -42,6 +42,9 @@ def test_a_cluster_without_a_trace_topic() -> None:
     assert not found.trace.exists
     codes = by_code(found)
     assert codes["SEND_OK"].judged == "no"
+    assert [one.name for one in codes["SEND_OK"].reasons] == ["trace_topic_missing"]
+    assert list(found.advice) == [str(one) for one in found.findings]
+    assert found.findings[-1].name == "read_only"
     assert "traceTopicEnable" in codes["SEND_OK"].why
     assert codes["WAITING"].judged == "no"  # there is also no business topic
 

@@ -16,7 +16,15 @@ from mqtrail.answers.alerts.history import SubjectPhase
 from mqtrail.answers.alerts.rules import Measure
 from mqtrail.answers.alerts.watch import step
 from mqtrail.answers.changes import Actor, AuditFailed, read_audit
-from mqtrail.answers.handling import HandledIncidents, HandlingFailed, InvalidAct, key_of
+from mqtrail.answers.handling import (
+    AmbiguousIncident,
+    HandledIncidents,
+    HandlingFailed,
+    InvalidAct,
+    UnknownIncident,
+    incident_with_id,
+    key_of,
+)
 from mqtrail.answers.http import API_PREFIX, make_api
 from mqtrail.answers.lookup import Answers
 from tests.answers.serving import serving
@@ -24,6 +32,7 @@ from tests.answers.serving import serving
 NOW_MS = 1_795_392_000_000
 MIN_MS, HOUR_MS = 60_000, 3_600_000
 ANN = Actor("ann", "10.0.0.1", "page")
+CODES: dict[str, Any] = {"codes": ("HUNG",)}
 ACKNOWLEDGE, REOPEN, MUTE, UNMUTE = IncidentActKind
 
 
@@ -161,6 +170,25 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[ShownIncident]:
     return incidents
 
 
+def test_an_incident_of_now_comes_before_the_kept_one(
+    found: list[ShownIncident], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For pages, HTTP and commands. What a search does not find is as the lake keeps it; commands take a beginning."""
+    (one,) = found
+    gone = incident(incident_id=f"{one.incident_id[:2]}000000", message_count=1)
+    monkeypatch.setattr(Answers, "kept_incidents", lambda *_: (replace(one, message_count=1), gone))
+    lake = Answers(None)
+    assert incident_with_id(lake, one.incident_id, NOW_MS).message_count == one.message_count == 7
+    assert incident_with_id(lake, one.incident_id[:3], NOW_MS, is_beginning=True).message_count == 7
+    assert incident_with_id(lake, gone.incident_id, NOW_MS) == gone
+    for wrong, settings in ((one.incident_id[:3], {}), ("none", {"is_beginning": True}), (gone.incident_id, CODES)):
+        with pytest.raises(UnknownIncident, match="pass its from and to") as raised:
+            incident_with_id(lake, wrong, NOW_MS, **settings)
+        assert raised.value.scope.end_ms == NOW_MS
+    with pytest.raises(AmbiguousIncident, match="found 2 incidents that begin with"):
+        incident_with_id(lake, one.incident_id[:2], NOW_MS, is_beginning=True)
+
+
 def test_the_http_api(handled: HandledIncidents, found: list[ShownIncident], lake_path: Path) -> None:
     """`/incidents` shows what `/incidents/acts` recorded; an unknown id and a wrong act are problems."""
     (one,) = found
@@ -201,6 +229,21 @@ def test_an_alert_honours_a_mute(handled: HandledIncidents, found: list[ShownInc
     assert (len(phases), alerts) == (1, [])
     found.clear()
     assert look(NOW_MS + HOUR_MS + 2, phases) == ({}, [AlertPhase.GOOD])
+
+
+def test_an_alert_is_raised_once_whatever_the_order_of_conditions(found: list[ShownIncident], tmp_path: Path) -> None:
+    """A later search may name the conditions in another order, with more messages and another end."""
+    rule = Rule(name="causes", measure=Measure.INCIDENTS, above=5, channels=("ops",), max_age="100000d")
+    sources = Sources.open(tmp_path, "")
+    two = ("topic = orders", "client_host = 10.2.0.0")
+    raised: list[int] = []
+    phases: dict[str, SubjectPhase] = {}
+    for number, conditions in enumerate((two, two[::-1])):
+        found[:] = [incident(conditions=conditions, message_count=7 + number, end_ms=NOW_MS + number)]
+        phases, alerts = step(rule, measure(rule, sources, NOW_MS + number), phases, NOW_MS + number)
+        raised.append(len(alerts))
+    assert raised == [1, 0]
+    assert list(phases) == ["shop BAD_HOST client_host = 10.2.0.0 AND topic = orders"]
 
 
 def test_unknown_mutes_silence_nothing(found: list[ShownIncident], tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,22 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from mqtrail.answers import Answers, Sources, as_json
-from mqtrail.answers.mcp import ROWS_MAX, TEXT_MAX, TEXTS_MAX, bounded, make_mcp, make_mcp_app
+from mqtrail.answers.mcp import (
+    ROWS_MAX,
+    TEXT_MAX,
+    TEXTS_MAX,
+    McpClusters,
+    NamedSources,
+    bounded,
+    make_mcp,
+    make_mcp_app,
+)
 from mqtrail.gateway.guard import BODY_SIZE_MAX
 from tests.answers.conftest import Shop
-from tests.answers.lakes import id_of, key_of
+from tests.answers.lakes import id_of, key_of, make_lake, rows_of
 from tests.answers.serving import serving
 
-TOOLS = {"trace", "search", "report", "lag", "incidents", "prove", "doctor"}
+TOOLS = {"trace", "search", "report", "lag", "incidents", "prove", "doctor", "clusters"}
 ANSWER_S = 60.0
 
 
@@ -73,9 +84,36 @@ async def test_a_tool_says_why_it_has_no_answer(lake_path: Path) -> None:
         assert "found 'GONE', expected one of" in await refused(client, "search", query="verdict:GONE")
         assert "found 'soon', expected" in await refused(client, "report", since="soon")
         assert "less than or equal to 100" in await refused(client, "search", limit=ROWS_MAX + 1)
-        assert "found no cluster 'gone'" in await refused(client, "prove", cluster="gone")
+        assert "found no cluster 'gone'" in await refused(client, "prove", lake_cluster="gone")
+        assert "expected none: this server has one cluster" in await refused(client, "prove", cluster="gone")
         assert "\\x1b\\ufe0f" in await refused(client, "search", query="verdict:\x1b\ufe0f")
         assert len(await refused(client, "search", query="verdict:" + "\u3164" * 990)) < 7 * TEXT_MAX
+
+
+def named(name: str, lake: Path | None, namesrv: str = "") -> NamedSources:
+    return NamedSources(name, f"Shop, {name}", Sources.open(lake, namesrv, name=name))
+
+
+async def test_several_clusters(lake_path: Path, tmp_path: Path) -> None:
+    """A tool asks the cluster that it is given, and never chooses one; `clusters` lists them, also one that is down."""
+    rows = rows_of(["hung", "send ok"])
+    make_lake(tmp_path / "west", rows)
+    west, south = named("west", tmp_path / "west"), named("south", None, "127.0.0.1:1")
+    async with Client(make_mcp(McpClusters([named("east", lake_path), west, south]))) as client:
+        listed = await called(client, "clusters")
+        assert [list(one.values()) for one in listed["clusters"]] == [
+            ["east", "Shop, east", True, False],
+            ["west", "Shop, west", True, False],
+            ["south", "Shop, south", False, True],
+        ]
+        assert (await called(client, "report", cluster="east"))["message_count"] == 12
+        assert (await called(client, "report", cluster="west"))["message_count"] == 2
+        for name in TOOLS - {"clusters"}:
+            arguments = {"id": key_of("hung")} if name == "trace" else {}
+            words = await refused(client, name, **arguments)
+            assert "found no cluster, expected `cluster` to be one of 'east', 'west', 'south'" in words, name
+        assert "found the cluster 'gone', expected one of 'east'," in await refused(client, "lag", cluster="gone")
+        assert "set `lake` of 'south' in the file of `--clusters`" in await refused(client, "report", cluster="south")
 
 
 def test_answers_are_bounded_and_say_so() -> None:
@@ -124,12 +162,37 @@ async def test_over_http_for_this_machine_alone(lake_path: Path) -> None:
         assert (large.status_code, "expected at most" in large.text) == (413, True)
 
 
+def of_process(*options: str) -> StdioServerParameters:
+    return StdioServerParameters(
+        command=sys.executable, args=["-m", "mqtrail", "mcp", *options], env=dict(os.environ), cwd=os.getcwd()
+    )
+
+
+@pytest.mark.slow
+async def test_several_clusters_over_stdio_and_http(lake_path: Path, tmp_path: Path) -> None:
+    """`mqtrail mcp --clusters FILE` reads the file of the console."""
+    file = tmp_path / "clusters.toml"
+    text = f'[[clusters]]\nname = "east"\nlake = "{lake_path}"\n[[clusters]]\nname = "south"\nnamesrv = "127.0.0.1:1"\n'
+    file.write_text(text, "utf-8")
+    async with Client(of_process("--clusters", str(file)), read_timeout_seconds=ANSWER_S) as client:
+        assert [one["name"] for one in (await called(client, "clusters"))["clusters"]] == ["east", "south"]
+        assert (await called(client, "report", cluster="east"))["message_count"] == 12
+    command = [sys.executable, "-m", "mqtrail", "mcp", "--http", "--port", "0", "--clusters", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http://[0-9.:]+/mcp", process.stdout.readline())
+            assert found is not None
+            async with Client(found[0], read_timeout_seconds=ANSWER_S) as client:
+                assert (await called(client, "report", cluster="east"))["message_count"] == 12
+        finally:
+            process.kill()
+
+
 @pytest.mark.slow
 async def test_over_stdio_as_a_process(lake_path: Path) -> None:
     """`mqtrail mcp` speaks on its standard input and output, and nothing else is printed there."""
-    command = StdioServerParameters(
-        command=sys.executable, args=["-m", "mqtrail", "mcp", "--lake", str(lake_path)], env=dict(os.environ)
-    )
+    command = of_process("--lake", str(lake_path))
     async with Client(command, read_timeout_seconds=ANSWER_S) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
         found = await called(client, "trace", id=key_of("hung"))

@@ -133,6 +133,9 @@ def test_viewers_share_a_search_for_incidents(path: Path) -> None:
     assert answers.incidents(AS_OF_MS + 1, is_kept=False) is first
     assert answers.incidents(AS_OF_MS, 0, None, is_kept=False) is not first
     assert answers.incidents(AS_OF_MS) is not first
+    add_message(path, "later", 5, stored_ms=5)
+    assert answers.incidents(AS_OF_MS, is_kept=False, recent_s=60.0) is first  # as on the first page
+    assert answers.incidents(AS_OF_MS, is_kept=False, recent_s=-1.0) is not first
     opened.close()
 
 

@@ -33,3 +33,11 @@ def test_a_folder_that_is_no_checkout(tmp_path: Path, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         versions.main([str(tmp_path)])
     assert "expected a checkout of mqtrail" in capsys.readouterr().err
+
+
+def test_a_server_keeps_its_compiled_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each start would compile them again, and hold more memory than an installed package."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    found = versions.environment(tmp_path)
+    assert "PYTHONDONTWRITEBYTECODE" not in found
+    assert found["PYTHONPATH"] == str(tmp_path / "src")

@@ -27,7 +27,7 @@ SHOTS = ROOT / ".build" / "browser"
 IN_DOCS = ROOT / "docs" / "pictures"
 PICTURES = {
     *("home-light", "search-light", "message-light", "dead-letters-light", "latency-light"),
-    *("incidents", "group-live", "change-plan", "replication", "alerts"),
+    *("incidents", "group-live", "change-plan", "replication", "alerts", "pmq-group"),
 }
 """Pages whose pictures the docs show. `make pictures` takes them."""
 PICTURE_QUALITY = 60

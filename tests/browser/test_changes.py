@@ -290,3 +290,29 @@ def test_a_console_without_changes_has_no_buttons(of_lake: str, visit: Begin) ->
     assert tab.page.locator("input[type=checkbox]").count() == 0
     assert tab.page.request.get(f"{of_lake}/change?action=reset-offsets").status == 404
     assert tab.page.request.get(f"{of_lake}/audit").status == 404
+
+
+def test_an_edited_copy_of_a_dead_letter_is_sent(changing: Changing, visit: Begin) -> None:
+    """Its body and properties are edited; what differs is shown first; the copy is sent, and the audit log has it."""
+    tab = visit(changing.url, viewport=PHONE)
+    place = f"broker-a/{dlq_topic('billing')}/0@0"
+    tab.open(f"/edit?group=billing&place={place}")
+    assert tab.page.get_by_label("Body").input_value() == "bad"
+    tab.page.get_by_role("button", name="Show what it will do").click()
+    tab.wait_for("found the body and the properties of the stored message, expected others")
+    tab.page.get_by_label("Body").fill('{\n "card": "<b>good</b>"}')
+    tab.page.get_by_label("TAGS").fill("mended")
+    tab.page.get_by_label("Further property 1").fill("by")
+    tab.page.get_by_label("Value 1").fill("ann")
+    tab.page.get_by_role("button", name="Show what it will do").click()
+    tab.wait_for("SHA-256")
+    assert tab.violations() == []
+    assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    tab.shot("edit")
+    tab.page.get_by_role("button", name=DO_IT).click()
+    tab.wait_for("✔ done")
+    wait_until(lambda: any(one.tags == "mended" for one in changing.admin.messages(retry_topic("billing"))))
+    (copy,) = [one for one in changing.admin.messages(retry_topic("billing")) if one.tags == "mended"]
+    assert (copy.msg_id, copy.body) == (changing.dead, b'{\n "card": "<b>good</b>"}')
+    assert copy.properties["by"] == "ann"
+    assert read_audit(changing.audit_log).changes[0].action == "resend-edited"

@@ -13,7 +13,7 @@ import pytest
 
 from mqtrail.answers.changes import read_audit
 from tests.answers.lakes import id_of, make_lake, rows_of
-from tests.browser.conftest import MARKUP, Live, Visit
+from tests.browser.conftest import MARKUP, WAIT_MS, Live, Visit
 from tests.console.serving import console
 from tests.trail.incident_faults import FAULTS
 from tests.trail.incident_lakes import IncidentLake, commit_all
@@ -119,8 +119,8 @@ def test_search_by_keyboard(of_lake: str, visit: Begin) -> None:
     tab.wait_for("mqtrail search --group CG --status DEAD_LETTERED")
     other = visit(of_lake)
     other.open(tab.page.url.removeprefix(of_lake))
-    assert other.page.locator("tbody a").all_inner_texts() == [id_of("dead, attempts exhausted")]
-    other.page.locator("tbody a").first.click()
+    assert other.page.locator("tbody a:not(.what)").all_inner_texts() == [id_of("dead, attempts exhausted")]
+    other.page.locator("tbody a:not(.what)").first.click()
     other.wait_for("DEAD_LETTERED")
     assert id_of("dead, attempts exhausted") in other.page.url
 
@@ -176,6 +176,48 @@ def test_help_by_keyboard(of_lake: str, visit: Begin) -> None:
     tab.page.evaluate("document.activeElement.blur()")
     tab.page.keyboard.press("g")
     tab.page.wait_for_url("**/groups")
+
+
+def test_a_code_leads_to_its_definition(of_lake: str, visit: Begin) -> None:
+    """`?` beside a code opens the page of all codes at this one, by keyboard too, in both languages."""
+    tab = visit(of_lake)
+    tab.open("/search?q=verdict:HUNG")
+    what = tab.page.get_by_role("link", name="What HUNG means").first
+    what.focus()
+    tab.page.keyboard.press("Enter")
+    tab.page.wait_for_url("**/verdicts#HUNG")
+    tab.page.wait_for_selector("#HUNG:target")
+    assert tab.page.evaluate("document.getElementById('HUNG').getBoundingClientRect().top < innerHeight")
+    row = tab.page.get_by_role("row").filter(has=tab.page.locator("#HUNG"))
+    for words in ("error", "has been running too long", "Take a stack dump", "trace of producers", "Search"):
+        assert words in row.inner_text()
+    assert tab.violations() == []
+    tab.shot("verdicts")
+    chinese = visit(of_lake, locale="zh-CN", viewport={"width": 360, "height": 740})
+    chinese.open("/verdicts")
+    chinese.wait_for("导出所示客户端的线程栈")
+    assert chinese.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert chinese.violations() == []
+
+
+def test_open_incidents_are_on_the_first_page(visit: Begin, tmp_path: Path) -> None:
+    """The largest of the last day; one that is muted is not."""
+    made = IncidentLake(3, messages=6_000)
+    FAULTS["bad host"].put(made, "G1a", 15)
+    commit_all(made, tmp_path / "lake")
+    with console(tmp_path / "lake", data=tmp_path / "data") as url:
+        tab = visit(url)
+        tab.open("/")
+        part = tab.page.get_by_role("region", name="Open incidents")
+        part.get_by_role("link").first.click()
+        tab.page.wait_for_url("**/incident?id=*")
+        tab.wait_for("BAD_HOST")
+        tab.page.get_by_label("Why").fill("known")
+        tab.page.get_by_role("button", name="Mute").click()
+        tab.wait_for("muted by")
+        tab.open("/")
+        tab.wait_for("All incidents are muted.")
+        assert tab.violations() == []
 
 
 def test_a_search_that_is_wrong(of_lake: str, visit: Begin) -> None:
@@ -442,6 +484,9 @@ def test_a_cluster_and_what_can_be_traced(live: Live, visit: Begin) -> None:
         tab.wait_for(words)
     assert tab.violations() == []
     tab.shot("pipeline-live")
+    chinese = visit(live.url, locale="zh-CN")
+    chinese.open("/pipeline")
+    chinese.wait_for("它不向该集群写入任何内容")
 
 
 def test_evidence_leads_to_its_record(live: Live, visit: Begin) -> None:
@@ -458,6 +503,36 @@ def test_evidence_leads_to_its_record(live: Live, visit: Begin) -> None:
     assert live.msg_id in tab.page.locator("main table").first.inner_text()
     assert tab.violations() == []
     tab.shot("stored-live")
+
+
+COUNT_DRAWN = """() => {
+    window.drawn = 0;
+    const seen = (list) => { if (list.some((one) => one.addedNodes.length)) window.drawn += 1; };
+    new MutationObserver(seen).observe(document.querySelector("main"), { childList: true, subtree: true }); }"""
+
+
+def test_a_live_page_keeps_the_place_of_the_reader(live: Live, visit: Begin) -> None:
+    """When a part is drawn again, focus and scroll stay, and what was closed stays closed; while text is selected it
+    waits.
+    """
+    tab = visit(live.url, viewport={"width": 400, "height": 800})
+    tab.open("/groups")
+    scroll = tab.page.locator(".scroll").first
+    scroll.evaluate("one => one.scrollTo(30, 0)")
+    tab.page.get_by_role("link", name="billing", exact=True).focus()
+    tab.page.evaluate(COUNT_DRAWN)
+    tab.page.wait_for_function("window.drawn > 0", timeout=WAIT_MS)
+    tab.page.wait_for_function("document.activeElement.textContent === 'billing'")
+    assert scroll.evaluate("one => one.scrollLeft") == 30
+    tab.page.evaluate("getSelection().selectAllChildren(document.querySelector('main h1'))")
+    tab.wait_for("Live: waits while text is selected")
+    tab.page.evaluate("getSelection().removeAllRanges()")
+    tab.page.wait_for_function("!document.body.innerText.includes('waits while text')")
+    tab.open("/alerts")
+    tab.page.get_by_text("What was not searched, or is missing (1)").click()
+    tab.page.evaluate(COUNT_DRAWN)
+    tab.page.wait_for_function("window.drawn > 0", timeout=WAIT_MS)
+    tab.page.get_by_text("no rule was ever checked").wait_for(state="hidden")
 
 
 def test_a_live_broker_that_dies(live: Live, visit: Begin) -> None:

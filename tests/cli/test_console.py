@@ -29,6 +29,10 @@ LATE = {"duckdb", "pyarrow", "deltalake", "numpy", "pandas", "pyspark", "aiohttp
         (("--namesrv", "127.0.0.1:1", "--host", "0.0.0.0"), "--host: found '0.0.0.0' without HTTPS"),
         (("--namesrv", "127.0.0.1:1", "--host", "example.com"), "set [console] url to the https:// address"),
         (("--namesrv", "nonsense"), "nonsense"),
+        (("--pmq", "http://127.0.0.1:1"), "found --pmq without a token"),
+        (("--pmq", "http://127.0.0.1:1/x"), "--pmq: found 'http://127.0.0.1:1/x', expected the address of a door"),
+        (("--pmq", "http://127.0.0.1:1", "--clusters", "x"), "found --pmq with --clusters"),
+        (("--namesrv", "127.0.0.1:1", "--ca", "x"), "found --ca without --pmq"),
         (("--namesrv", "127.0.0.1:1", "--audit-log", "x"), "found --audit-log without --allow-changes, a lake"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The file of `mqtrail console --clusters`: what is wrong in it, and which settings hold for which cluster."""
+"""The file of `--clusters`: what is wrong in it, and which settings hold for which cluster."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mqtrail.answers.access import AccessConfig, AccessDesk, Accounts, Grant
+from mqtrail.answers.changes import AuditLog
 from mqtrail.cli.app import run
 from mqtrail.cli.config import load
 from mqtrail.cli.console_clusters import clusters_in, clusters_of
@@ -39,18 +41,28 @@ GOOD = '[[clusters]]\nname = "east"\nnamesrv = "10.1.0.5:9876"\n'
 def test_a_wrong_file(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, expected: str
 ) -> None:
-    """The console does not start: exit code 2, with what was found, what was expected, and where."""
+    """Neither console nor MCP server starts: exit code 2, with what was found, what was expected, and where."""
     monkeypatch.chdir(tmp_path)
     Path("clusters.toml").write_text(text, "utf-8")
-    assert run(["console", "--port", "0", "--clusters", "clusters.toml"]) == 2
-    assert expected in capsys.readouterr().err.replace("\n", " ")
+    for command in ("console", "mcp"):
+        assert run([command, "--port", "0", "--clusters", "clusters.toml"]) == 2
+        assert expected in capsys.readouterr().err.replace("\n", " ")
 
 
-@pytest.mark.parametrize("option", ["--lake", "--namesrv", "--audit-log"])
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("console", "--lake"),
+        ("console", "--namesrv"),
+        ("console", "--audit-log"),
+        ("mcp", "--lake"),
+        ("mcp", "--namesrv"),
+    ],
+)
 def test_options_that_the_file_has_for_each_cluster(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str, option: str
 ) -> None:
-    assert run(["console", "--port", "0", "--clusters", str(tmp_path / "c.toml"), option, "x"]) == 2
+    assert run([command, "--port", "0", "--clusters", str(tmp_path / "c.toml"), option, "x"]) == 2
     assert f"found {option} with --clusters, expected one of them" in capsys.readouterr().err.replace("\n", " ")
 
 
@@ -85,6 +97,21 @@ def test_each_cluster_has_its_own_sources_and_files(tmp_path: Path) -> None:
     assert (west.alerts.parent, north.alerts.parent) == (tmp_path / "data" / "clusters" / "west", tmp_path / "of-north")
     assert (tmp_path / "of-north" / "audit.jsonl").exists()  # a log that cannot be written is an error at the start
     served.close()
+
+
+def test_roles_in_a_cluster_that_was_removed_are_named_at_the_start(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Of users, of groups of a provider, and by default; they hold nowhere."""
+    (tmp_path / "c.toml").write_text(GOOD, "utf-8")
+    settings = load(None, {"MQTRAIL_DATA": str(tmp_path)})
+    config = AccessConfig(
+        group_roles=("ops=operator@north:DefaultCluster",), default_roles=("viewer@east:DefaultCluster",)
+    )
+    access = AccessDesk(config, Accounts(tmp_path / "users.json"), AuditLog(tmp_path / "audit.jsonl"))
+    access.accounts.add("ann", (Grant.parse("viewer"), Grant.parse("operator@west/orders")), "")
+    clusters_of(clusters_in(tmp_path / "c.toml", settings), access, is_changing=False).close()
+    assert "found roles in 'north', 'west', expected names of the clusters file" in capsys.readouterr().err
 
 
 def test_the_example_of_the_docs_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mqtrail.answers import Answers, GroupVerdict, Trajectory
+from mqtrail.answers import Answers, BrokerChange, GroupVerdict, Trajectory
 from mqtrail.cli.draw import timeline
+from mqtrail.cli.draw_report import report
 from tests.answers.lakes import AS_OF_MS, id_of
 
 
@@ -35,6 +36,50 @@ def group_of(trajectory: Trajectory) -> GroupVerdict:
 def drawn_with(trajectory: Trajectory, group: GroupVerdict) -> str:
     """Return the timeline with another group in place of its own."""
     return drawn(replace(trajectory, groups=(group,)))
+
+
+def change_at(at_ms: int) -> BrokerChange:
+    """A broker that became master, 60 ms after the one before was seen."""
+    return BrokerChange(
+        at_ms=at_ms,
+        broker="broker-a",
+        event="BECAME_MASTER",
+        broker_id="3",
+        address="10.0.0.3:10911",
+        epoch=5,
+        reason="connection_closed",
+        before_id="1",
+        before_address="10.0.0.1:10911",
+        before_epoch=4,
+        before_until_ms=at_ms - 60,
+        from_offset=77,
+        to_offset=None,
+        detail="",
+        evidence="trace:broker-a/0@1#0",
+    )
+
+
+def test_a_change_of_the_master_is_between_the_events(lake_path: Path) -> None:
+    """By its time, among the lines of the send."""
+    retried = found(lake_path, "send failed")
+    first = retried.events[0].at_ms
+    assert first is not None
+    lines = drawn(replace(retried, broker_changes=(change_at(first + 50),))).splitlines()
+    place = next(number for number, line in enumerate(lines) if "became master" in line)
+    assert "+50 ms" in lines[place]
+    assert "before: 10.0.0.1:10911 [1] (epoch 4), known as master until" in lines[place]
+    assert "try" in lines[place - 1]
+    assert "try" in lines[place + 1]
+
+
+def test_a_report_lists_the_latest_changes(lake_path: Path) -> None:
+    """Each in one line, and no heading without any."""
+    found = Answers(lake_path).report(AS_OF_MS)
+    for changes, is_shown in (((change_at(AS_OF_MS),), True), ((), False)):
+        to = StringIO()
+        Console(file=to, width=300, color_system=None).print(report(replace(found, broker_changes=changes), 8))
+        assert ("Changes of brokers, the latest first" in to.getvalue()) is is_shown
+        assert ("10.0.0.3:10911 [3] became master (epoch 5, connection_closed)" in to.getvalue()) is is_shown
 
 
 def test_the_cause_of_a_dead_letter(lake_path: Path) -> None:

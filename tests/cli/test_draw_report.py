@@ -66,6 +66,14 @@ def test_many_groups_fit_one_screen() -> None:
     assert "group-74" in text  # the slowest
 
 
+def test_ids_can_be_copied_beside_long_names() -> None:
+    """A long name of a group is broken, and not the id beside it."""
+    name = "consumer-of-payments-and-refunds"
+    lines = drawn(replace(FOUND, codes=tuple(replace(row, about=name) for row in codes()[:3])))
+    assert sum("C00002022DDD227371A2728FDC780066" in line for line in lines) == 3
+    assert max(map(len, lines)) <= WIDTH
+
+
 def test_all_rows_on_request() -> None:
     """All rows are shown, without a line about omitted ones."""
     text = "\n".join(drawn(FOUND, 1_000))

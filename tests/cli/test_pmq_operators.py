@@ -13,12 +13,15 @@ from contextlib import closing
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from mqtrail.gateway import new_token
 from mqtrail.node import Node
+from mqtrail.pmq.operating import DoorAnswer, OperatedDoor, failures, topic_report
+from mqtrail.pmq.operating.reports import DAY_MS, advised
 from mqtrail.testing import Embedded, embedded, embedded_config
 
 from .conftest import Command, commands
@@ -88,6 +91,122 @@ def test_groups_and_subscriptions(pmq: Command) -> None:
     assert pmq("subscription", "list", "--group", "none").out == "no rows\n"
 
 
+def test_the_backlog_and_who_asks(pmq: Command) -> None:
+    """What is stored, consumed and pending for each group and topic; the operator and its role."""
+    (row,) = [one for one in pmq("backlog", "--json").json["backlog"] if one["group"] == "stock"]
+    assert (row["topic"], row["stored"], row["consumed"], row["pending"]) == ("orders", 6, 2, 4)
+    assert "stock" in pmq("backlog").out
+    found = pmq("rules", "--json").json
+    assert (found["name"], found["role"], found["operators"][0]["tokens"]) == ("ann", "admin", 1)
+    assert "role: admin" in pmq("rules").out
+
+
+def test_members_and_failures(pmq: Command) -> None:
+    """No client is connected, and nothing failed."""
+    assert pmq("member", "list", "--group", "stock", "--json").json == {"members": []}
+    assert pmq("member", "list").out == "no rows\n"
+    assert pmq("failure", "list", "--json").json == {"failures": []}
+
+
+def test_a_failure_topic_belongs_to_the_group_whose_topic_exists() -> None:
+    """`a_b_c_fail` may be of the group `a` or of `a_b`; the topic `c` says which. Without it both are named."""
+    answers: dict[str, Any] = {
+        "groups": {"groups": [{"group": name, "dead_letters": count} for name, count in (("a", 2), ("a_b", 0))]},
+        "topics": {"topics": [{"topic": name, "messages": count} for name, count in (("a_b_c_fail", 1), ("c", 9))]},
+    }
+
+    class Door:
+        def get(self, path: str) -> DoorAnswer:
+            found: DoorAnswer = json.loads(json.dumps(answers[path]), object_hook=DoorAnswer)
+            return found
+
+    def shown() -> list[tuple[str, str, str, int]]:
+        found = failures(cast("OperatedDoor", Door())).rows("failures")
+        return [(one["group"], one["of"], one["topic"], one["messages"]) for one in found]
+
+    letters, of_c = ("a", "", "%DLQ%a", 2), ("a_b", "c", "a_b_c_fail", 1)
+    assert shown() == [letters, of_c]
+    del answers["topics"]["topics"][1]
+    assert shown() == [letters, ("a", "b_c", "a_b_c_fail", 1), of_c]
+
+
+def test_messages_are_counted_between_times(pmq: Command) -> None:
+    assert pmq("topic", "count", "orders", "--from", "1h", "--json").json["messages"] == 6
+    assert pmq("topic", "count", "orders", "--from", "2h", "--to", "1h", "--json").json["messages"] == 0
+    assert "messages: 6" in pmq("topic", "count", "orders", "--from", "1h").out
+    assert pmq("topic", "count", "none", "--from", "1h").code == 1
+
+
+def test_reports(pmq: Command) -> None:
+    """By queue, topic and node: sums agree; a rate of messages that are minutes old is unknown."""
+    queues = pmq("report", "queues", "--topic", "orders", "--json").json["queues"]
+    assert (sum(one["messages"] for one in queues), {one["node"] for one in queues}) == (6, {"home"})
+    assert all(one["first_stored_ms"] <= one["last_stored_ms"] for one in queues if one["messages"])
+    (topic,) = [one for one in pmq("report", "topics", "--json").json["topics"] if one["topic"] == "orders"]
+    assert (topic["messages"], topic["state"], topic["per_day"], topic["advice"]) == (6, "used", None, None)
+    (node,) = pmq("report", "nodes", "--json").json["nodes"]
+    assert (node["node"], node["messages"] >= 6) == ("home", True)
+    for kind in ("topics", "queues", "nodes"):
+        assert "messages" in pmq("report", kind).out
+
+
+@pytest.mark.parametrize(
+    ("per_day", "queues", "expected"),
+    [
+        (None, 4, (None, None)),
+        (2_000_001, 2, ("expand", 3)),
+        (2_000_000, 2, (None, None)),
+        (999_999, 2, ("shrink", 1)),
+        (1_000_000, 2, (None, None)),
+        (5, 1, (None, None)),
+        (0, 4, ("shrink", 1)),
+    ],
+)
+def test_advice_about_the_number_of_queues(
+    per_day: int | None, queues: int, expected: tuple[str | None, int | None]
+) -> None:
+    assert advised(per_day, queues) == expected
+
+
+def test_a_rate_per_day_of_old_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two days of messages; a queue without messages counts nothing; one with unknown age makes the sum unknown."""
+    base = {"table": None, "size": None, "first": 0, "next": 9, "last_stored_ms": 1, "topic": "t"}
+    rows = [{**base, "queue": number, "messages": count} for number, count in enumerate((200, 100, 0))]
+    answers: dict[str, Any] = {
+        "queues": {"queues": rows},
+        "topics": {
+            "topics": [{"topic": "t", "write_queues": 3, "messages": 300, "groups": [], "last_stored_ms": 9 * DAY_MS}]
+        },
+        "ages": {"queues": [{"topic": "t", "queue": one, "first_stored_ms": first} for one, first in ((0, 0), (1, 0))]},
+    }
+
+    class Door:
+        def get(self, path: str, **_: object) -> DoorAnswer:
+            found: DoorAnswer = json.loads(json.dumps(answers[path]), object_hook=DoorAnswer)
+            return found
+
+    monkeypatch.setattr("mqtrail.pmq.operating.reports.now_ms", lambda: 10 * DAY_MS)
+    door = cast("OperatedDoor", Door())
+    (row,) = topic_report(door)["topics"]
+    assert (row["per_day"], row["advice"], row["wanted"], row["state"]) == (30, "shrink", 1, "unread")
+    answers["ages"]["queues"][0]["first_stored_ms"] = 10 * DAY_MS - 60_000
+    (row,) = topic_report(door)["topics"]
+    assert (row["per_day"], row["advice"]) == (None, None)
+
+
+def test_a_message_is_sent_and_its_body_not_recorded(pmq: Command) -> None:
+    """The send tool of the portal; the log has the size."""
+    assert pmq("topic", "create", "tool", "--queues", "1").code == 0
+    done = pmq("message", "send", "tool", "--body", "pssst", "--key", "k", "--tag", "t", "--yes", "--json").json
+    assert done["outcomes"][0]["fate"] == "DONE"
+    (row,) = pmq("message", "list", "tool", "--json").json["messages"]
+    assert (row["key"], row["tag"], row["size"]) == ("k", "t", 5)
+    audited = pmq("audit", "--limit", "1", "--json")
+    assert ("pssst" in audited.out, audited.json["changes"][0]["steps"][0]["after"]) == (False, "a message of 5 bytes")
+    assert pmq("message", "send", "none", "--body", "x", "--yes").code == 1
+    assert pmq("message", "send", "%DLQ%stock", "--body", "x", "--yes").code == 1
+
+
 def test_messages(pmq: Command) -> None:
     """A list, one message whole, and texts of other programs as what they are."""
     rows = pmq("message", "list", "orders", "--limit", "4", "--json").json["messages"]
@@ -122,14 +241,66 @@ def test_the_node_and_its_database(pmq: Command, mqtrail: Command, server: Embed
     assert mqtrail("pmq", "queue", "list", "--db", db, "--topic", "orders").out.count("message_") == 2
 
 
+def _two_databases(folder: Path, db: str) -> Node:
+    """Return a door over two databases, with an operator."""
+    rules = folder / "rules.toml"
+    rules.write_text(f'[operators.ann]\ntokens = ["{HASH}"]\n')
+    config = embedded_config(folder / "data", store_url=db, http=True, http_rules=rules)
+    return Node(replace(config, store_nodes=f"n1=sqlite:///{folder}/n1.db"))
+
+
+async def test_a_queue_moves(mqtrail: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Publishers leave it at once; it goes on at its offset in the other database. Until then that can be cancelled."""
+    monkeypatch.setenv("MQTRAIL_OPERATOR_TOKEN", TOKEN)
+    node = _two_databases(tmp_path, f"sqlite:///{tmp_path}/home.db")
+    await node.start()
+    url = node.http_url
+
+    async def run(*words: str) -> Any:
+        return await asyncio.to_thread(mqtrail, "pmq", *words, "--url", url)
+
+    async def queues() -> dict[int, Any]:
+        return {one["queue"]: one for one in (await run("queue", "list", "--json")).json["queues"]}
+
+    try:
+        async with httpx.AsyncClient(base_url=url) as http:
+
+            async def publish_to(queue: int) -> int:
+                while True:
+                    sent = (await http.post("/v1/topics/orders/messages", json={"body": "x"})).json()["messages"][0]
+                    if sent["queue"] == queue:
+                        return int(sent["offset"])
+
+            await run("topic", "create", "orders", "--queues", "2")
+            for queue in range(2):
+                await publish_to(queue)
+            found = await queues()
+            assert {one["node"] for one in found.values()} == {"home", "n1"}
+            (moving,) = (queue for queue, one in found.items() if one["node"] == "home")
+            words = ("queue", "move", "orders", str(moving), "--to", "n1")
+            assert (await run(*words, "--dry-run", "--json")).json["steps"][0]["after"] == "n1"
+            waits = await run(*words)
+            assert (waits.code, "messages that retention keeps" in waits.out) == (1, True)
+            assert not (await queues())[moving]["writable"]
+            assert await publish_to(1 - moving) > 0
+            assert (await run("queue", "move", "orders", str(moving), "--cancel")).code == 0
+            assert (await queues())[moving]["writable"]
+            done = await run(*words, "--drop", "--yes", "--json")
+            assert (done.code, [one["fate"] for one in done.json["outcomes"]]) == (0, ["DONE"]), done.out
+            at = (await queues())[moving]
+            assert (at["node"], at["first"] == at["next"], at["writable"]) == ("n1", True, True)
+            assert await publish_to(moving) == at["next"]
+            neither = await run("queue", "move", "orders", "0")
+            assert (neither.code, "--to, or --cancel" in neither.err) == (2, True)
+    finally:
+        await node.stop()
+
+
 async def test_nodes_of_a_store(mqtrail: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Listed through the door and from the database; a change is shown, and refused in words if it cannot be made."""
     monkeypatch.setenv("MQTRAIL_OPERATOR_TOKEN", TOKEN)
     db = f"sqlite:///{tmp_path}/home.db"
-    rules = tmp_path / "rules.toml"
-    rules.write_text(f'[operators.ann]\ntokens = ["{HASH}"]\n')
-    config = embedded_config(tmp_path / "data", store_url=db, http=True, http_rules=rules)
-    node = Node(replace(config, store_nodes=f"n1=sqlite:///{tmp_path}/n1.db"))
+    node = _two_databases(tmp_path, db)
     await node.start()
     try:
         words = ("pmq", "node", "list", "--url", node.http_url, "--json")
@@ -145,6 +316,19 @@ async def test_nodes_of_a_store(mqtrail: Command, tmp_path: Path, monkeypatch: p
         assert (changed["state"], changed["kind"]) == ("closed", "failure")
         assert "read-only" in mqtrail("pmq", "node", "set", "n1", "--db", db, "--state", "read-only").out
         assert "n1" in mqtrail("pmq", "node", "list", "--db", db).out
+        over = ("pmq", "node", "set", "--url", node.http_url, "--json")
+        changed = (await asyncio.to_thread(mqtrail, *over, "n1", "--state", "closed")).json
+        assert (changed["steps"][0]["before"], changed["steps"][0]["after"]) == (
+            "failure, read-only",
+            "failure, closed",
+        )
+        assert [one["detail"] for one in changed["outcomes"]] == ["failure, closed"]
+        refused = await asyncio.to_thread(mqtrail, *over, "home", "--state", "closed")
+        assert (refused.code, "found the home to be closed" in refused.out) == (1, True)
+        refused = await asyncio.to_thread(mqtrail, *over, "n2", "--state", "closed")
+        assert (refused.code, "expected one of its nodes: home, n1" in refused.err) == (1, True)
+        refused = await asyncio.to_thread(mqtrail, *over, "n1", "--state", "closed", "--db", db)
+        assert (refused.code, "found --db and --url" in refused.err) == (2, True)
         monkeypatch.setenv("MQTRAIL_STORE_URL", db)
         assert mqtrail("pmq", "node", "set", "n1", "--state", "read-write", "--json").json["state"] == "read-write"
         monkeypatch.delenv("MQTRAIL_STORE_URL")
@@ -230,6 +414,8 @@ ASKED = [
     *((ROWS, words) for words in (("group", "show", "g"), ("audit",))),
     *((TEXTS, words) for words in (("topic", "show", "t"), ("queue", "list"), ("group", "show", "g"))),
     *((TEXTS, words) for words in (("subscription", "list"), ("message", "list", "t"), ("node",), ("lock",))),
+    *((answer, words) for answer in ("{}", ROWS, TEXTS) for words in (("backlog",), ("rules",), ("failure", "list"))),
+    *((answer, ("report", kind)) for answer in ("{}", ROWS, TEXTS) for kind in ("topics", "queues", "nodes")),
     *((TEXTS, words) for words in (("audit",), ("group", "pause", "g"), ("message", "show", "t", "--id", "x"))),
 ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -9,6 +11,9 @@ import pytest
 
 from mqtrail.console.home import brushed
 from mqtrail.console.looks import local_ms
+from mqtrail.console.one_search import OneSearch
+from mqtrail.gateway import Problem
+from tests.waiting import until
 
 TIMES = (1_000, 2_000, 3_000)
 
@@ -31,6 +36,23 @@ TIMES = (1_000, 2_000, 3_000)
 def test_the_range_that_was_drawn(areas: Any, expected: tuple[int, int] | None) -> None:
     """What the browser sends is not trusted: a click without a range, and anything else, is no range."""
     assert brushed(areas, TIMES, 1_000) == expected
+
+
+async def test_one_search_runs_at_a_time() -> None:
+    """Who waits for the turn holds no worker. A search that was given up still holds the others back until its end."""
+    one, ended = OneSearch(), threading.Event()
+    assert one.alone(lambda: 1) == 1
+    async with one.turn:
+        running = asyncio.create_task(asyncio.to_thread(one.alone, lambda: ended.wait(30)))
+        await until(lambda: one._runs.locked())
+        with pytest.raises(Problem):
+            one.alone(lambda: 2)
+        ended.set()
+        assert await running
+    assert one.alone(lambda: 2) == 2
+    with pytest.raises(ZeroDivisionError):
+        one.alone(lambda: 1 // 0)
+    assert one.alone(lambda: 3) == 3
 
 
 def test_a_time_that_was_typed() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mqtrail.answers import Event, Trajectory
+from mqtrail.answers import Event, GroupVerdict, Trajectory
 from mqtrail.console.picture import BARS_MAX, Tone, picture_of
 
 MESSAGE = Trajectory(
@@ -39,6 +39,24 @@ def event(kind: str, at_ms: int | None, outcome: str = "OK", *, took: int | None
 
 SENT = event("SEND", 1_000, took=20, group="shop")
 STORED = event("STORED", 1_010, "NORMAL")
+
+
+def test_retries_and_dead_letters_are_arrows() -> None:
+    """Up from a group that sends back or gives up, down from a broker to a retry; attempts have the clocks' error."""
+    failed = event("HANDLED", 3_500, "FAILED", took=100, group="billing")
+    some = (
+        *(failed, event("SENT_BACK", 3_600, "", group="billing")),
+        *(event("STORED", 3_601, "RETRY_WAIT", group="billing"), event("STORED", 4_000, "RETRY", group="billing")),
+        *(event("DEAD_LETTERED", 4_300, "", group="billing"), event("STORED", 4_301, "DLQ", group="billing")),
+    )
+    known = GroupVerdict("billing", "", (), (), 1, None, None, None, "", "", "", {}, "AGREE", 7)
+    picture = picture_of(replace(MESSAGE, events=(SENT, STORED, *some), groups=(known,)))
+    assert picture is not None
+    broker, group = picture.lanes[1:]
+    marks = [(bar.first_ms, bar.tone) for bar in broker.bars if bar.tone is not Tone.WAIT]
+    assert marks == [(1_010, Tone.MARK), (3_601, Tone.MARK), (4_000, Tone.AGAIN), (4_301, Tone.DEAD)]
+    attempts = [(bar.tone, bar.error_ms) for bar in group.bars if bar.tone is not Tone.WAIT]
+    assert attempts == [(Tone.BAD, 7), (Tone.BACK, None), (Tone.DEAD, None)]
 
 
 def test_lanes_and_waits() -> None:

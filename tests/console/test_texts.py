@@ -13,9 +13,12 @@ import pytest
 
 from mqtrail import console
 from mqtrail.answers import (
+    CHANGE_TEXTS,
+    DOCTOR_FINDINGS,
     ELECTION_REASONS,
     FACETS,
     FIELDS,
+    DoctorFinding,
     FreshSource,
     IncidentActKind,
     LatencySegment,
@@ -23,7 +26,16 @@ from mqtrail.answers import (
 )
 from mqtrail.answers.access import NotSaved
 from mqtrail.answers.changes import Fate
-from mqtrail.console.advice import CAUSES, CODE_ADVICE, SYMPTOMS, cause_words, code_advice, symptom_words
+from mqtrail.console.advice import (
+    CAUSES,
+    CODE_ADVICE,
+    FINDINGS,
+    SYMPTOMS,
+    cause_words,
+    code_advice,
+    findings_words,
+    symptom_words,
+)
 from mqtrail.console.looks import count, csv_text, duration, moment, zone_of
 from mqtrail.console.message import hex_dump
 from mqtrail.console.texts import CODE_TEXTS, TEXTS, Language, code_text, language_of, text
@@ -70,6 +82,16 @@ def test_the_cause_of_an_incident_in_both_languages() -> None:
     assert symptom_words(two, Language.ZH) == f"{SYMPTOMS['WAITS']}；NEW"
 
 
+def test_every_sentence_of_the_doctor_has_both_languages_and_the_same_values() -> None:
+    assert set(FINDINGS) == set(DOCTOR_FINDINGS)
+    for name, words in FINDINGS.items():
+        assert re.search("[\u4e00-\u9fff]", words), name
+        assert _fields(words) == _fields(DOCTOR_FINDINGS[name]), name
+    two = [DoctorFinding("no_topics"), DoctorFinding("trace_topic_unknown", {"topic": "{T}"})]
+    assert findings_words(two, Language.EN) == "there is no business topic yet; topic {T} could not be queried"
+    assert findings_words(two, Language.ZH) == "还没有业务主题；无法查询主题 {T}"
+
+
 def test_every_verdict_has_a_chinese_explanation() -> None:
     assert set(CODE_TEXTS) == set(CODES)
     for code in CODES:
@@ -90,7 +112,18 @@ def test_pages_use_texts_that_exist() -> None:
                     assert first.value in TEXTS, f"{path.name}:{node.lineno}"
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 used.add(node.value)
-    of_values = {"DRAINS", "GROWS", "STEADY", "EMPTY", "UNKNOWN", "HANDLED", "SEND", "STORED"}
+    of_values = {
+        "DRAINS",
+        "GROWS",
+        "STEADY",
+        "EMPTY",
+        "UNKNOWN",
+        "HANDLED",
+        "SEND",
+        "STORED",
+        "SENT_BACK",
+        "DEAD_LETTERED",
+    }
     of_values |= (
         {f"same_{name}" for name in NeighbourRelation}
         | {f"part_{name}" for name in LatencySegment}
@@ -99,9 +132,12 @@ def test_pages_use_texts_that_exist() -> None:
         | {f"fresh_{source}" for source in FreshSource}
         | {f"offset_{name}" for name in ("source", "topic", "queue", "offset")}
         | {f"election_{reason}" for reason in ELECTION_REASONS}
+        | {f"event_{name}" for name in CHANGE_TEXTS}
         | {f"field_{name}" for name in FIELDS}
         | {f"facet_{name}" for name in FACETS}
         | {f"unsaved_{why}" for why in NotSaved}
+        | {f"about_{code.about}" for code in CODES.values()}
+        | {f"need_{need}" for code in CODES.values() for need in code.needs}
     )
     assert set(TEXTS) - used - of_values - {code.severity for code in CODES.values()} == set()
 

@@ -1,6 +1,7 @@
 """Controllers: ids, elections, SyncStateSets, fencing, notifications; over restarts and changes of the leader."""
 
 import json
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -12,7 +13,7 @@ from mqtrail.controller import controller as controller_module
 from mqtrail.controller import requests as requests_module
 from mqtrail.controller.broker_groups import ReplicaGroup, ReplicaMember
 from mqtrail.controller.requests import encode_entry
-from mqtrail.raft import LogEntry, MessageKind, RaftIdentityError, RaftMessage, encode_message
+from mqtrail.raft import LogEntry, MessageKind, RaftConfig, RaftIdentityError, RaftMessage, encode_message
 from mqtrail.raft.journal import SLICE_SIZE
 from mqtrail.store import MemoryDisk, MemoryFile
 from mqtrail.wire import (
@@ -235,6 +236,41 @@ def test_the_best_replica_is_elected() -> None:
         trio.controllers["n0"].disconnected(PeerId(1))
         trio.advance(6_000)
         assert trio.info()[0] == best
+
+
+def test_a_controller_that_was_stopped_elects_for_nothing() -> None:
+    """Heartbeats came while it did nothing, and wait to be read: this time does not count against their senders."""
+    trio = Trio(1)
+    trio.group_of_two()
+    trio.beat(1)
+    trio.beat(2)
+    trio.now_ms += 15_000
+    trio.beat(2)
+    trio.advance(100)
+    trio.beat(1)
+    trio.advance(1_000)
+    assert trio.info() == ("1", "1", (1, 2))
+    for _ in range(3):
+        trio.advance(4_000)
+        trio.beat(2)
+    assert trio.info()[0] == "2"
+
+
+def test_a_second_broker_with_an_id_is_refused_while_the_first_lives() -> None:
+    """Its folder was copied: both would be master together. Once the first is gone, an address may change."""
+    trio = Trio(1)
+    trio.group_of_two()
+    trio.beat(1)
+    trio.beat(2)
+    names = {"clusterName": CLUSTER, "brokerName": GROUP, "brokerId": "2"}
+    twin = trio.ask(Code.BROKER_HEARTBEAT, names | {"brokerAddr": "10.0.0.9:1"}, peer=99)
+    assert twin.code == ResponseCode.INVALID_PARAMETER
+    twin = trio.ask(Code.CONTROLLER_REGISTER_BROKER, names | {"brokerAddress": "10.0.0.9:1"}, peer=99)
+    assert "with the id 2 of broker-a, expected none, since the one at" in (twin.remark or "")
+    assert trio.ask(Code.CONTROLLER_REGISTER_BROKER, names | {"brokerAddress": "10.0.0.9:1"}, peer=2).code == 0
+    trio.controllers["n0"].disconnected(PeerId(2))
+    assert trio.ask(Code.CONTROLLER_REGISTER_BROKER, names | {"brokerAddress": "10.0.0.9:1"}, peer=99).code == 0
+    assert trio.ask(Code.BROKER_HEARTBEAT, names | {"brokerAddr": "10.0.0.9:1"}, peer=99).code == 0
 
 
 def test_an_operator_designates_a_master() -> None:
@@ -647,6 +683,32 @@ def test_false_messages_of_consensus_change_nothing(fields: dict[str, Any]) -> N
     assert "false message" in why
 
 
+@pytest.mark.parametrize(
+    ("peers", "self_id", "sender", "target", "why"),
+    [
+        (("n0", "n1", "n2"), "n1", "n0", "n1", None),
+        (("n0", "n1", "n2"), "n1", "n0", "n2", "for member n2, expected one of another member for n1: two members"),
+        (("n0", "n1", "n2"), "n1", "n1", "n1", "found a message of member n1 for member n1.*two members have one id"),
+        (("n0", "n1", "n5"), "n1", "n0", "n1", "expected key .* of the group 'controllers: n0 n1 n2': its name and"),
+        (("n0", "n1", "n2", "n3", "n4"), "n1", "n4", "n1", "number 5 of a list, expected at most 3 .n0, n1, n2."),
+    ],
+)
+def test_controllers_with_other_lists_are_reported(
+    peers: tuple[str, ...], self_id: str, sender: str, target: str, why: str | None
+) -> None:
+    """Two with one id, an address of another one, a list that differs: these messages were dropped without a word."""
+    trio = Trio()
+    core = trio.controllers[self_id]
+    their = RaftConfig(self_id=sender, members=peers, group=core.raft.config.group)
+    message = RaftMessage(
+        kind=MessageKind.HELLO, sender=sender, target=target, term=core.raft.term, group_key=their.group_key
+    )
+    command = RemotingCommand(Code.CONTROLLER_CONSENSUS, {}, encode_message(message, peers), flag=2)
+    core.handle(Peer(PeerId(9), Host("10.0.0.6", 1)), command, trio.now_ms)
+    found = [text for _, text in core.take_refusals()]
+    assert (found == []) if why is None else re.search(why, found[0])
+
+
 def heartbeat_of(name: str, broker_id: int = 1, **more: str) -> dict[str, str]:
     names = {"clusterName": CLUSTER, "brokerName": name, "brokerAddr": "a:1", "brokerId": str(broker_id)}
     return names | {"epoch": "1", "maxOffset": "1"} | more
@@ -666,9 +728,7 @@ def test_heartbeats_of_strangers_make_room_for_brokers(monkeypatch: pytest.Monke
     trio.advance(6_000)
     assert trio.info() == ("1", "1", (1, 2))
     assert trio.ask(Code.BROKER_HEARTBEAT, heartbeat_of("x" * 256)).code == ResponseCode.INVALID_PARAMETER
-    trio.now_ms += live.EXPIRE_MS_MAX
-    core.tick(trio.now_ms)
-    core.tick(trio.now_ms + 6_000)
+    core._live.expire(trio.now_ms + live.EXPIRE_MS_MAX + 1)
     assert not core._live._brokers
     assert not core._live._by_peer
 

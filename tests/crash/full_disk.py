@@ -52,7 +52,7 @@ async def fill_disk(folder: Path, *, sync_flush: bool) -> None:
         assert refusal.code == ResponseCode.SERVICE_NOT_AVAILABLE, (refusal.code, refusal.remark)
         assert "free space" in (refusal.remark or ""), refusal.remark
         await _all_there(pool, node.broker, acknowledged)  # also creates the reader's group, while there is room
-        _fill(ballast)
+        fill(ballast)
         await _all_there(pool, node.broker, acknowledged)
         await node.end(signal.SIGKILL)
         await pool.close()
@@ -110,7 +110,7 @@ async def _all_there(pool: ConnectionPool, broker: str, acknowledged: list[bytes
     assert not lost, f"acknowledged and lost: {lost[:10]}"
 
 
-def _fill(ballast: Path) -> None:
+def fill(ballast: Path) -> None:
     """Fill the disk."""
     with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
         while file.write(bytes(1 << 16)):

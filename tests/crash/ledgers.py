@@ -81,7 +81,7 @@ async def ledger_rounds(folder: Path, *, rounds: int, seed: int) -> int:
     """Kill and stop leaders so many times; print what was found; return the exit code."""
     chance = random.Random(seed)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _errors_to(folder.parent / "dledger.log"):
+    with errors_to(folder.parent / "dledger.log"):
         found, load = await _rounds(folder, rounds, chance)
     killed, stopped = found.times_ms[::2], found.times_ms[1::2]
     print(
@@ -107,7 +107,7 @@ async def _rounds(folder: Path, rounds: int, chance: random.Random) -> tuple[Led
 
 
 @contextmanager
-def _errors_to(path: Path) -> Iterator[None]:
+def errors_to(path: Path) -> Iterator[None]:
     """Let this process and those that it starts write their logs to a file; show its end after an error."""
     kept = os.dup(2)
     with path.open("ab") as file:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -63,6 +64,7 @@ config = NodeConfig(
     broker=BrokerConfig(**given["broker"]),
     store=CommitLogConfig(**given["store"]),
     store_url=given["store_url"],
+    store_nodes=given["store_nodes"],
     expire_interval_ms=500,
 )
 
@@ -87,10 +89,12 @@ class KilledNode:
         broker: dict[str, Any] | None = None,
         join: str = "",
         namesrv_port: int = 0,
-        store_url: str = "",
+        stores: str = "",
     ) -> None:
         """log: file for its output. join: address of the name server to use instead of an own one. broker: further
-        settings; with a role it also gets a port for slaves."""
+        settings; with a role it also gets a port for slaves. stores: URL of the database that keeps messages in tables,
+        then NAME=URL of further ones, with spaces between; empty: a CommitLog."""
+        store_url, _, store_nodes = stores.partition(" ")
         self.data, self.log = data, log
         own_namesrv_port, self.broker_port, ha_port = free_ports(3)
         self.namesrv_port = namesrv_port or own_namesrv_port
@@ -102,6 +106,7 @@ class KilledNode:
             "broker_port": self.broker_port,
             "ha_port": ha_port if broker else None,
             "store_url": store_url,
+            "store_nodes": store_nodes,
             "store": {"segment_size": SEGMENT_SIZE, **(store or {})},
             "broker": {
                 "sync_flush": sync_flush,
@@ -154,19 +159,19 @@ async def kill_rounds(
     sync_flush: bool,
     rounds: int,
     seed: int,
-    store_url: str = "",
-    database: DatabaseServer | None = None,
+    stores: str = "",
+    databases: Sequence[DatabaseServer] = (),
     down_s: float = 0.0,
 ) -> tuple[History, list[str]]:
     """Kill a broker under load this many times; return the clients' history, and the broken promises.
 
-    store_url: keep messages in tables. database: their server; every second kill is its, and it stays down for down_s.
-    Afterwards the folder is as after a clean stop.
+    stores: see KilledNode. databases: their servers; the broker and they are killed in turn, and a server stays down
+    for down_s. Afterwards the folder is as after a clean stop.
     """
     folder.mkdir(parents=True, exist_ok=True)
     engine, network = RealEngine(seed), cast(Network, RealNetwork())
     history = History(sync_flush=sync_flush, groups={TOPIC: CONCURRENT})
-    async with KilledNode(folder / "data", folder / "node.log", sync_flush=sync_flush, store_url=store_url) as node:
+    async with KilledNode(folder / "data", folder / "node.log", sync_flush=sync_flush, stores=stores) as node:
         await node.start()
         await create_topic(node.broker, TOPIC)
         producers = [
@@ -181,7 +186,8 @@ async def kill_rounds(
         for number in range(rounds):
             await sending(history)
             await asyncio.sleep(engine.between(*LOAD_S))
-            if database is not None and number % 2:
+            if turn := number % (1 + len(databases)):
+                database = databases[turn - 1]
                 database.kill()
                 await asyncio.sleep(down_s)
                 database.launch()

@@ -31,16 +31,16 @@ MESSAGES = "/v1/topics/orders/messages"
 class DoorProcess:
     """A running `mqtrail pmq up`, and a client of it."""
 
-    def __init__(self, folder: Path, url: str, nodes: str = "") -> None:
+    def __init__(self, folder: Path, url: str, nodes: str = "", replicas: str = "") -> None:
         self._folder = folder
-        self._url = url
-        self._nodes = nodes
+        stores = {"URL": url, "NODES": nodes, "REPLICAS": replicas}
+        self._environment = {f"MQTRAIL_STORE_{name}": value for name, value in stores.items()}
 
     def __enter__(self) -> DoorProcess:
         command = ["pmq", "up", "--port", "0", "--namesrv-port", "0", "--broker-port", "0", "--json"]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "mqtrail", *command, "--data", str(self._folder)],
-            env={**os.environ, "MQTRAIL_STORE_URL": self._url, "MQTRAIL_STORE_NODES": self._nodes},
+            env={**os.environ, **self._environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -345,6 +345,27 @@ def test_what_is_fetched_ahead_is_what_is_read(url: str, tags: frozenset[int] | 
         assert store.begin_fetch("orders", 0, 99, 7, tags) is None
 
 
+def test_a_queue_goes_on_without_its_table(database: DatabaseServer, url: str, store: SqlStore) -> None:
+    """Its table is free again, and its next message has the next offset, also after a restart."""
+    for number in range(3):
+        store.append([record(b"%d" % number)], NOW_MS)
+    store.flush()
+    saved = store.release_table("orders", 0, 3)
+    for _ in range(3):
+        store.flush()
+        store.begin_flush()()
+        store.write_queues()
+    assert saved()
+    assert ids(database, url) == []
+    store.close()
+    with closing(opened(url)) as again:
+        assert (again.min_offset("orders", 0), again.max_offset("orders", 0)) == (3, 3)
+        again.append([record(b"3")], NOW_MS)
+        again.flush()
+        (used,) = (one for one in look_at(url, queues=True).queues or () if one.state == "used")
+        assert (used.first, used.next, ids(database, url, used.table)) == (3, 4, [3])
+
+
 def test_bytes_and_names_of_any_kind(store: SqlStore) -> None:
     """Bodies, tags and topics come back as they were, also what no text column takes."""
     sent = record(bytes(range(256)) * 40, topic="Ünïcode-訂單", tag="標籤\U0001f600", KEYS="k\0ey 'quoted' \\ %s :p")

@@ -12,7 +12,7 @@ import pytest
 
 from mqtrail.client import InvalidMessage, SendFailed, SendResult
 from mqtrail.feed import IN_FLIGHT_COUNT, Lanes
-from mqtrail.wire import Message, MessageQueue, MQError, SendStatus
+from mqtrail.wire import BatchItem, Message, MessageQueue, MQError, SendStatus, decode_properties
 
 QUEUES = [MessageQueue("t", "broker-a", number) for number in range(3)]
 
@@ -44,6 +44,11 @@ class Queues:
         if fate < 0.3:
             raise SendFailed("t", "id", [])
         return SendResult(SendStatus.SEND_OK, "id", "id", queue, first)
+
+    async def send_encoded(self, topic: str, items: Sequence[BatchItem], *, queue: MessageQueue) -> SendResult:
+        """As a producer."""
+        messages = [Message(topic, one.body, properties=decode_properties(one.properties)) for one in items]
+        return await self.send(messages, queue=queue)
 
 
 class Reports:

@@ -118,7 +118,7 @@ async def test_a_state_that_cannot_be_saved() -> None:
         await feed.run(work)
 
 
-async def test_a_slow_disk_does_not_hold_the_loop() -> None:
+async def test_a_slow_disk_does_not_hold_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A save runs in a thread; if its task is cancelled, the last save begins after it has ended."""
     feed, goes_on, begun = Numbers(Queues()), threading.Event(), asyncio.Event()
     loop, writes = asyncio.get_running_loop(), list[str]()
@@ -130,7 +130,7 @@ async def test_a_slow_disk_does_not_hold_the_loop() -> None:
         assert goes_on.wait(10), "the loop is held"
         writes.append(f"{number} ends")
 
-    feed.write = write  # type: ignore[method-assign]
+    monkeypatch.setattr(feed, "write", write)
 
     async def work(lanes: Lanes[int]) -> None:
         feed._dirty = True

@@ -5,13 +5,11 @@ batches and stored records. `pumped` repeats a part of a text many times, which 
 than the size.
 """
 
-import dataclasses
 import random
 import struct
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 import lz4.frame
 import zstandard
@@ -19,7 +17,7 @@ import zstandard
 import mqtrail.wire as wire
 from mqtrail.wire import MSG_TYPE_MAX, TRACE_LAYOUTS, CompressionType, FieldKind, compress, encode_record
 from mqtrail.wire.body import Body
-from mqtrail.wire.header import Header, camel_case
+from mqtrail.wire.header import Header
 from mqtrail.wire.sql92.grammar import KEYWORDS
 
 BOMBS = 0.02  # share of stored records that expand to BOMB_SIZE
@@ -61,16 +59,9 @@ PROPERTIES = (
     "KEYS", "TAGS", "UNIQ_KEY", "DELAY", "WAIT", "TRAN_MSG", "PGROUP", "TIMER_DELIVER_MS", "POP_CK", "x", "",
 )  # fmt: skip
 KINDS = [kind for kind in vars(wire).values() if isinstance(kind, type)]
-HEADERS: list[Any] = [kind for kind in KINDS if issubclass(kind, Header) and dataclasses.is_dataclass(kind)]
+HEADERS = [kind for kind in KINDS if issubclass(kind, Header)]
 BODIES = [kind for kind in KINDS if issubclass(kind, Body) and kind is not Body]
-EXT_NAMES = sorted(
-    {
-        camel_case(field.name) if "wire" not in field.metadata else field.metadata["wire"]
-        for kind in HEADERS
-        for field in dataclasses.fields(kind)
-    }
-    | set("abcdefghijklmn")
-)
+EXT_NAMES = sorted({name for kind in HEADERS for name in kind.__struct_encode_fields__} | set("abcdefghijklmn"))
 MEMBERS = sorted({str(name) for kind in BODIES for name in kind.__struct_encode_fields__} | {"$ref", "@type", "table"})
 
 
@@ -320,8 +311,7 @@ class Grammar:
         """Return ext fields that nearly match some request."""
         chance = self._chance
         ext: dict[str, str] = {}
-        for field in dataclasses.fields(chance.choice(HEADERS)):
-            name = field.metadata.get("wire") or camel_case(field.name)
+        for name in chance.choice(HEADERS).__struct_encode_fields__:
             ext[name] = chance.choice(("0", "1", "T", "g", "true", "broker-a", "127.0.0.1:10911"))
         for _ in range(chance.randrange(4)):
             ext[chance.choice(EXT_NAMES)] = self.value()

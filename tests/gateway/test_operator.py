@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mqtrail.broker import BrokerConfig
+from mqtrail.client import ConsumerConfig, SyncConsumer
 from mqtrail.gateway import new_token
 from mqtrail.testing import embedded
 
@@ -162,11 +163,19 @@ def test_a_topics_life(desk: Desk) -> None:
         assert desk.unchanged("delete-topic", topic=topic)[0] == 422
 
 
+def publish_to(desk: Desk, topic: str, queue: int) -> Any:
+    """Publish messages until this queue gets one; return that one. The door chooses the queues."""
+    for _ in range(100):
+        for sent in desk.publish(topic, {"body": "x"}):
+            if sent["queue"] == queue:
+                return sent
+    raise AssertionError(f"none of 100 messages went to queue {queue}")
+
+
 def test_shrinking_waits_for_groups(desk: Desk) -> None:
     """Publishers leave a queue at once; consumers when all groups have consumed it. No message is lost."""
     desk.change("create-topic", topic="wide", queues=2)
-    while {one["messages"] for one in desk.get("queues", topic="wide")["queues"]} != {1}:
-        desk.publish("wide", {"body": "x"})  # the broker takes the queues in turns
+    publish_to(desk, "wide", 1)
     desk.change("create-group", group="slow")
     desk.change("set-offsets", group="slow", topic="wide", at_ms=0)
     plan = desk.change("shrink-topic", topic="wide", queues=1, dry_run=True)
@@ -180,6 +189,35 @@ def test_shrinking_waits_for_groups(desk: Desk) -> None:
     assert fates(second) == [("read queues", "DONE")]
     assert desk.get("topics/wide")["read_queues"] == 1
     assert "topic create" in desk.unchanged("shrink-topic", topic="wide", queues=1)[1]
+
+
+def test_tables_of_a_shrunk_topic_are_freed(desk: Desk) -> None:
+    """Not while messages are left, unless they are dropped. When the topic grows again, the queue goes on."""
+    desk.change("create-topic", topic="thin", queues=2)
+    publish_to(desk, "thin", 1)
+    assert "topic shrink" in desk.unchanged("free-tables", topic="thin")[1]
+    desk.change("shrink-topic", topic="thin", queues=1)
+    plan = desk.change("free-tables", topic="thin", dry_run=True)
+    assert [(one["target"], one["before"], one["after"]) for one in plan["steps"]] == [("thin/1", "home", "no table")]
+    assert plan["steps"][0]["counts"] == {"kept": 1}
+    assert fates(desk.change("free-tables", topic="thin")) == [("thin/1", "WAITS")]
+    assert fates(desk.change("free-tables", topic="thin", drop=True)) == [("thin/1", "DONE")]
+    assert desk.unchanged("free-tables", topic="thin", drop=True)[0] == 409
+    desk.change("create-topic", topic="thin", queues=2)
+    (found,) = (one for one in desk.get("queues", topic="thin")["queues"] if one["queue"] == 1)
+    assert (found["first"], found["next"], found["node"]) == (1, 1, "home")
+    assert publish_to(desk, "thin", 1)["offset"] == 1
+
+
+def test_what_cannot_move(desk: Desk) -> None:
+    """A store with one database, a queue or topic that is not there, and one that has no other queue."""
+    desk.change("create-topic", topic="fixed", queues=2)
+    assert desk.unchanged("move-queue", topic="fixed", queue=0, node="home")[0] == 409
+    desk.publish("fixed", [{"body": "x"}, {"body": "x"}])
+    (queue,) = (one["queue"] for one in desk.get("queues", topic="fixed")["queues"] if one["messages"])
+    assert "expected one of home" in desk.unchanged("move-queue", topic="fixed", queue=queue, node="n1")[1]
+    assert "on home already" in desk.unchanged("move-queue", topic="fixed", queue=queue, node="home")[1]
+    assert desk.unchanged("move-queue", topic="none", queue=0, node="home")[0] in (404, 409)
 
 
 def test_a_groups_life(desk: Desk) -> None:
@@ -252,6 +290,9 @@ def test_broadcast_groups(desk: Desk) -> None:
     joined = desk.http.put("/v1/groups/radio/members/car", json={"topics": ["waves"]}).json()["group"]
     found = {one["group"]: (one["mode"], one["online"]) for one in desk.get("groups")["groups"]}
     assert (found["radio"], found[own], found[joined][0]) == (("broadcast", 2), ("member", 1), "member")
+    online = [one for one in desk.get("members")["members"] if one["group"] == "radio"]
+    assert [(one["client"], one["interface"]) for one in online] == [("10.0.0.9|9", "pmq"), ("car", "http")]
+    assert online[0]["seen_ms"] > 0
     members = desk.get("groups/radio")["members"]
     assert [(one["client"], one["interface"]) for one in members] == [("10.0.0.9|9", "pmq"), ("car", "http")]
     seen = group_of(desk, number, own)
@@ -345,3 +386,14 @@ def test_members_of_pmqs_client(desk: Desk) -> None:
     assert desk.unchanged("delete-topic", topic="stoppable")[0] == 409
     assert fates(desk.change("delete-topic", topic="stoppable", force=True)) == [("stoppable", "DONE")]
     assert fates(desk.change("delete-group", group="pm", force=True)) == [("pm", "DONE")]
+
+
+def test_a_backlog_without_offsets_is_unknown(desk: Desk) -> None:
+    """A RocketMQ member without an offset may start anywhere: neither 0 nor all."""
+    config = ConsumerConfig(offset_persist_ms=3_600_000)
+    with SyncConsumer("fresh", desk.running.namesrv_address, {"orders": "*"}, config=config):
+        wait_until(lambda: [one for one in desk.get("subscriptions")["subscriptions"] if one["group"] == "fresh"])
+        (row,) = [one for one in desk.get("subscriptions")["subscriptions"] if one["group"] == "fresh"]
+        assert (row["pending"], desk.get("groups/fresh")["pending"]) == (None, None)
+        (member,) = [one for one in desk.get("members")["members"] if one["group"] == "fresh"]
+        assert (member["interface"], member["language"], member["seen_ms"]) == ("rocketmq", "PYTHON", None)

@@ -59,10 +59,10 @@ def brokers_of(namesrv: str) -> set[str]:
     return set(table[GROUP].broker_addrs.values()) if GROUP in table else set()
 
 
-def send(namesrv: str, first: int, count: int) -> None:
+def send(namesrv: str, first: int, count: int, size: int = 2_000) -> None:
     with SyncProducer("LedgerProducer", namesrv, config=ProducerConfig(send_timeout_ms=60_000)) as producer:
         for number in range(first, first + count):
-            producer.send(Message(TOPIC, f"{number}-".encode() + b"x" * 2_000))
+            producer.send(Message(TOPIC, f"{number}-".encode() + b"x" * size))
 
 
 def data_of(folder: Path) -> bytes:
@@ -257,6 +257,38 @@ async def test_our_member_in_a_group_of_apaches(tmp_path: Path, version: str) ->
         log = LedgerLog(RealDisk(tmp_path / "ours"), "n2", segment_size=SEGMENT_SIZE)
         assert texts_of(log) == {str(number) for number in range(90)}
         log.abandon()
+
+
+async def test_a_killed_member_of_5_3_3_leads(tmp_path: Path) -> None:
+    """It lacks queue entries and gives their queue offsets again; our broker shows every message."""
+    mixed = MixedBrokers(tmp_path, "5.3.3")
+    namesrv = mixed.namesrv.address
+    with killed(*mixed.brokers.values(), mixed.namesrv):
+        try:
+            for broker in mixed.brokers.values():
+                broker.launch()
+            await mixed.broker.start([namesrv])
+            first = await mixed.apache_leads()
+            await asyncio.to_thread(send, namesrv, 0, 100, 10)
+            await mixed.equal("n0", "n1")
+            note = f"committedIndex={mixed.log.committed_index}"
+            checkpoint = mixed.brokers[first].ledger / "checkpoint"
+            await until(lambda: note in checkpoint.read_text().split(), "the leader's checkpoint")
+            mixed.brokers[first].kill()
+            second = await mixed.apache_leads(but=first)
+            mixed.brokers[first].launch()
+            await mixed.equal("n0", "n1")
+            await mixed.hand_over(second, first)
+            assert await mixed.apache_leads(but=second) == first
+            await asyncio.to_thread(send, namesrv, 100, 40, 10)
+            await mixed.equal("n0", "n1")
+            await mixed.hand_over(first, "n2")
+            await until(lambda: leader_of(namesrv) == mixed.broker.address, "our broker in the route as master")
+            await asyncio.to_thread(send, namesrv, 140, 10, 10)
+            assert set(mixed.shown()) == {str(number) for number in range(150)}
+            assert mixed.failures == []
+        finally:
+            await mixed.broker.stop()
 
 
 async def test_our_broker_in_a_group_of_apaches(tmp_path: Path) -> None:

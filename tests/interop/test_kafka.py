@@ -41,7 +41,9 @@ from mqtrail.migrate import (
     compare,
     move_group,
     read_bridge,
+    resend_files,
     return_group,
+    waiting_files,
 )
 from mqtrail.migrate.copies import TeeCopy, ToKafka, ToRocketMQ
 from mqtrail.migrate.messages import key_of, value_of
@@ -379,6 +381,69 @@ def test_tee(
     found = asyncio.run(same())
     kind = "missing" if decides is TeeSide.KAFKA else "extra"
     assert {one: count for one, count in found.counts.items() if count} == {kind: 1}
+
+
+TEEING = """
+import asyncio, sys
+from pathlib import Path
+from mqtrail.migrate import KafkaConfig, TeeConfig, TeeProducer, TeeSide
+
+async def main(kafka, namesrv, topic, folder, decides):
+    config = TeeConfig(
+        kafka=KafkaConfig(kafka), topic=topic, target=topic, folder=Path(folder), decides=TeeSide(decides)
+    )
+    async with TeeProducer(config, namesrv) as tee:
+        async def sender(number):
+            for count in range(1_000_000):
+                value = b"%d-%d" % (number, count)
+                await tee.send(value, key=b"k%d" % number)
+                sys.stdout.buffer.write(value + b"\\n")
+        await asyncio.gather(*map(sender, range(20)))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("decides", TeeSide)
+def test_a_killed_tee(decides: TeeSide, config: BridgeConfig, kafka: KafkaServer, broker: Embedded) -> None:
+    """kill -9 under load: what was answered is on both sides after `copies --send`; the rest is named by compare."""
+    arguments = [kafka.address, broker.namesrv_address, config.topic, str(config.folder), str(decides)]
+    answers = config.folder.parent / "answers"
+    with answers.open("wb") as file:
+        running = subprocess.Popen([sys.executable, "-u", "-c", TEEING, *arguments], stdout=file)
+        try:
+            wait_until(lambda: running.poll() is not None or answers.read_bytes().count(b"\n") > 2_000)
+        finally:
+            running.kill()
+            running.wait(60)
+    answered = set(answers.read_bytes().rpartition(b"\n")[0].split())
+    assert len(answered) > 1_900, "it ran under load"
+
+    async def find() -> tuple[int, int, Comparison]:
+        waiting = sum(one.count for one in waiting_files(config.folder))
+        sent = await resend_files(config.folder, config.kafka, broker.namesrv_address, ProducerConfig(), 10_000)
+        async with Admin(broker.namesrv_address) as admin:
+            sides = CompareSides(
+                kafka=config.kafka,
+                topic=config.topic,
+                target=config.target,
+                folder=config.folder,
+                grace_ms=0,
+                examples=100,
+                accepted=frozenset({"double"}),
+            )
+            return waiting, sum(one.sent for one in sent), await compare(sides, admin)
+
+    waiting, sent, found = asyncio.run(find())
+    print(len(answered), "answered,", waiting, "on their way,", found.counts)
+    assert (waiting_files(config.folder), sent) == ([], waiting)
+    one_sided = "missing" if decides is TeeSide.KAFKA else "extra"
+    repeats = "double" if decides is TeeSide.KAFKA else "missing"  # what a copy is that was stored twice
+    assert {kind for kind, n in found.counts.items() if n} <= {one_sided, repeats}
+    if decides is TeeSide.ROCKETMQ:
+        assert found.counts[repeats] <= PARTITIONS, "one copy of a partition is sent at a time"
+    assert found.counts[one_sided] <= 20, "a record of each sender may be without an answer"
+    assert found.matched >= len(answered)
 
 
 def test_back(config: BridgeConfig, kafka: KafkaServer, broker: Embedded, admin: SyncAdmin) -> None:

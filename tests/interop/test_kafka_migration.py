@@ -38,11 +38,12 @@ async def topics(kafka: KafkaServer, *, delete: bool = False) -> list[str]:
 
 
 RESULTS, COMPARE = "found: migrate results: exit code 1: found: ", "found: migrate compare: exit code 1: found: "
+GATE = "found: migrate gate: exit code 1: NO results of handlers differences: found, "
 
 
 @pytest.mark.parametrize(
     ("plants", "found"),
-    [((), ["found: nothing wrong"]), ((run.FORGOTTEN, run.WRONG), [RESULTS, COMPARE, COMPARE])],
+    [((), ["found: nothing wrong"]), ((run.FORGOTTEN, run.WRONG), [RESULTS, GATE, COMPARE, COMPARE])],
     ids=["honest", "planted"],
 )
 def test_forth_and_back(

@@ -35,6 +35,7 @@ class Decoded:
 
     events: dict[int, list[dict[str, Any]]]
     rejects: dict[int, list[dict[str, Any]]]
+    broker_events: dict[int, list[dict[str, Any]]]
 
 
 def assert_equal(bodies: Iterable[bytes]) -> None:
@@ -43,9 +44,10 @@ def assert_equal(bodies: Iterable[bytes]) -> None:
     assert by_offset
     found = decoded(by_offset)
     for queue_offset, body in by_offset.items():
-        events, rejected = expected_rows(queue_offset, body)
+        events, rejected, of_brokers = expected_rows(queue_offset, body)
         assert found.events.get(queue_offset, []) == events, body
         assert found.rejects.get(queue_offset, []) == rejected, body
+        assert found.broker_events.get(queue_offset, []) == of_brokers, body
 
 
 def decoded(bodies: Mapping[int, bytes], problems: Mapping[int, str] | None = None) -> Decoded:
@@ -64,6 +66,7 @@ def decoded(bodies: Mapping[int, bytes], problems: Mapping[int, str] | None = No
     return Decoded(
         by_message([row for of, row in rows if of is trail.TRACE_EVENTS], "record_no", "item_no"),
         by_message([row for of, row in rows if of is trail.TRACE_REJECTS], "record_no"),
+        by_message([row for of, row in rows if of is trail.BROKER_EVENTS], "record_no"),
     )
 
 
@@ -94,14 +97,17 @@ def by_message(rows: Iterable[dict[str, Any]], *order: str) -> dict[int, list[di
     return found
 
 
-def expected_rows(queue_offset: int, body: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The events and rejects of a body by trail.trace_rows."""
-    events: list[dict[str, Any]] = []
-    rejected: list[dict[str, Any]] = []
+def expected_rows(
+    queue_offset: int, body: bytes
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+    """The events, the rejects and the events of brokers of a body by trail.trace_rows."""
+    rows: dict[str, list[dict[str, Any]]] = {}
     place = trail.TracePlace("c", "broker-a", "TRACE", 3, queue_offset, 50, 60, "10.0.0.9:5")
     for relation, row in trail.trace_rows(place, body):
-        (rejected if relation is trail.TRACE_REJECTS else events).append(row)
-    return events, rejected
+        rows.setdefault(relation.name, []).append(row)
+    relations = (trail.TRACE_EVENTS, trail.TRACE_REJECTS, trail.BROKER_EVENTS)
+    events, rejected, of_brokers = (rows.get(relation.name, []) for relation in relations)
+    return events, rejected, of_brokers
 
 
 def record_text(record_type: str, texts: Iterable[str]) -> str:
@@ -245,11 +251,12 @@ def test_mutated_messages() -> None:
 
 
 def test_what_writers_write_is_read_in_bulk() -> None:
-    """Records of every layout that clients write are decoded in bulk, not one by one."""
+    """Records of every layout are decoded in bulk, not one by one, but the few BrokerEvents."""
     bodies = [
         record_text(layout.record_type, [KIND_TEXTS[field.kind][0] for field in layout.fields])
         for layouts in TRACE_LAYOUTS.values()
         for layout in layouts
+        if layout.record_type != "BrokerEvent"
     ]
     decoding = DecodedTrace(connect(threads=1), trace_messages({0: ("".join(bodies), None)}), "c")
     assert len(decoding.shapes) == len(bodies)

@@ -192,7 +192,7 @@ def test_other_lakes(tmp_path: Path, old: Path) -> None:
 
 def without_indexes(path: Path) -> None:
     """Turn a lake of this version into one without indexes and without the tables that start empty."""
-    for relation in (*trail.INDEXES, trail.UNREAD_RANGES, trail.PROBLEMS):
+    for relation in (*trail.INDEXES, trail.UNREAD_RANGES, trail.PROBLEMS, trail.BROKER_EVENTS):
         shutil.rmtree(path / relation.name)
         (path / "_marks" / f"{relation.name}.json").unlink(missing_ok=True)
 
@@ -207,7 +207,7 @@ def test_indexes_are_added(old: Path, by: str, monkeypatch: pytest.MonkeyPatch) 
     without_indexes(old)
     with pytest.raises(
         SchemaVersionError,
-        match=r"without table '(client_records|clock_bounds|unread_ranges|problems)'.*mqtrail pipeline migrate --lake",
+        match=r"without table '(client_records|clock_bounds|unread_ranges|problems|broker_events)'.*migrate --lake",
     ):
         Lake.open(old)
 
@@ -215,9 +215,8 @@ def test_indexes_are_added(old: Path, by: str, monkeypatch: pytest.MonkeyPatch) 
         if by == "writer":
             Lake.create(old)
         else:
-            assert (
-                steps(old)[0] == "made client_records and queue_spans and clock_bounds and unread_ranges and problems"
-            )
+            made = "client_records and queue_spans and clock_bounds and unread_ranges and problems and broker_events"
+            assert steps(old)[0] == f"made {made}"
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "rename", die)

@@ -18,7 +18,7 @@ from mqtrail.migrate import BridgeState, GroupReturn, KafkaConfig, MigrateError,
 from mqtrail.migrate.back import CLOCKS_MS
 from mqtrail.migrate.groups import group_file
 from mqtrail.migrate.offsetmap import MapEntry, MapFile
-from mqtrail.migrate.state import COMPARE, MAP, save_bridge, save_json, save_tee
+from mqtrail.migrate.state import COMPARE, MAP, TeeState, save_bridge, save_json, save_tee
 from mqtrail.wire import MessageQueue
 
 from .fake_kafka import FakeKafka
@@ -74,7 +74,7 @@ def bridged(folder: Path, entries: Mapping[tuple[int, int], list[tuple[int, int]
     file = MapFile(folder / MAP, OffsetMap("t", "t"))
     for (partition, queue), places in entries.items():
         for kafka_offset, queue_offset in places:
-            file.append({(partition, f"b/{queue}"): MapEntry(kafka_offset, queue_offset, 0)})
+            file.append({(partition, f"b/{queue}"): [MapEntry(kafka_offset, queue_offset, 0)]})
     queues = [{"queue": f"b/{queue}", "written": 0} for queue in (0, 1)]
     save_json(group_file(folder, "g"), {"queues": queues})
 
@@ -159,7 +159,7 @@ def test_after_a_tee(kafka: FakeKafka, tmp_path: Path) -> None:
         for record in tuple(records):
             assert record is not None
             records[record.offset] = record._replace(timestamp_ms=100_000 + 1_000 * record.offset)
-    save_tee(tmp_path, TeeSide.ROCKETMQ, "t", "t", 130_000)
+    save_tee(tmp_path, TeeSide.ROCKETMQ, TeeState(topic="t", target="t", since_ms=130_000))
     with pytest.raises(
         MigrateError, match=r"expected nothing: whether each message of the tee has its record in Kafka"
     ):
@@ -177,7 +177,7 @@ def test_after_a_tee(kafka: FakeKafka, tmp_path: Path) -> None:
     queues.offsets[1] = 30
     assert [one.after for one in back(tmp_path, queues, may_rewind=True).partitions] == [40, 5], "bridged ones wait"
     queues.offsets[1] = 60
-    save_tee(tmp_path, TeeSide.KAFKA, "t", "t", 120_000)
+    save_tee(tmp_path, TeeSide.KAFKA, TeeState(topic="t", target="t", since_ms=120_000))
     assert [one.after for one in back(tmp_path, queues, may_rewind=True).partitions] == [by_time + 5] * 2
     compared(tmp_path, 150_000)
     found = back(tmp_path, queues, may_rewind=True)
@@ -187,7 +187,7 @@ def test_after_a_tee(kafka: FakeKafka, tmp_path: Path) -> None:
 
 def test_without_a_bridge(kafka: FakeKafka, tmp_path: Path) -> None:
     """A tee with RocketMQ deciding is enough; at the ends of all queues nothing but the last minute is repeated."""
-    save_tee(tmp_path, TeeSide.ROCKETMQ, "t", "t", 0)
+    save_tee(tmp_path, TeeSide.ROCKETMQ, TeeState(topic="t", target="t", since_ms=0))
     found = back(tmp_path, FakeQueues({0: 5}, {0: 5}), is_applied=False)
     assert [one.after for one in found.partitions] == [100, 100]
     kafka.change(1, 98, timestamp_ms=now_ms())

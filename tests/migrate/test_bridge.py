@@ -214,7 +214,7 @@ def test_a_full_disk(config: BridgeConfig, kafka: FakeKafka, broker: Embedded, m
     """The state that is saved is never ahead of the map."""
     appended = MapFile.append
 
-    def append(file: MapFile, entries: dict[Pair, MapEntry]) -> None:
+    def append(file: MapFile, entries: dict[Pair, list[MapEntry]]) -> None:
         if len(failures) < 1:
             failures.append(OSError("No space left on device"))
             raise failures[0]

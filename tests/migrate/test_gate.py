@@ -12,12 +12,27 @@ from typing import Any
 import pytest
 
 from mqtrail.client import Admin, SyncAdmin, SyncConsumer
-from mqtrail.migrate import BridgeState, GateConfig, GateResult, MigrateError, OffsetMap, gate
+from mqtrail.migrate import (
+    BridgeState,
+    GateConfig,
+    GateResult,
+    HeaderRule,
+    KafkaRecord,
+    MigrateError,
+    OffsetMap,
+    ResultLog,
+    ResultRange,
+    TeeSide,
+    compare_results,
+    gate,
+)
+from mqtrail.migrate.copies import CopyFile, CopyHead, TeeCopy
 from mqtrail.migrate.groups import group_file
+from mqtrail.migrate.journal import CopyJournal
 from mqtrail.migrate.offsetmap import MapFile
-from mqtrail.migrate.state import COMPARE, MAP, alone, save_bridge, save_json
+from mqtrail.migrate.state import COMPARE, MAP, RESULTS, alone, read_json, save_bridge, save_json
 from mqtrail.testing import Embedded, embedded
-from mqtrail.wire import TopicConfig
+from mqtrail.wire import MessageQueue, TopicConfig
 from tests.waiting import wait_until
 
 NOW_MS = 1_795_000_000_000
@@ -134,6 +149,44 @@ def test_groups(state: BridgeState, broker: Embedded, tmp_path: Path) -> None:
             wait_until(lambda: wrong(tmp_path, broker, "billing") == {})
     with pytest.raises(MigrateError, match="found no bridge"):
         judged(tmp_path / "none", broker)
+
+
+def test_failed_copies(state: BridgeState, broker: Embedded, tmp_path: Path) -> None:
+    """Copies that the other side does not have stop it: of running tees, of ended ones, and of killed ones."""
+    head = CopyHead(topic="t", target="t", to=TeeSide.ROCKETMQ, headers=HeaderRule.ENCODE)
+    copy = TeeCopy(KafkaRecord("t", 0, 1, 1, b"k", b"v"), MessageQueue("t", "broker-a", 0))
+    with alone(tmp_path):
+        file, journal = CopyFile(tmp_path, head), CopyJournal(tmp_path, "1-a", head)
+        journal.open()
+        number = journal.add(copy)
+        assert wrong(tmp_path, broker) == {}, "it is on its way"
+        journal.close()
+        assert wrong(tmp_path, broker) == {"failed copies": "1 in 1 files, 0 of them of running tees"}
+        file.add(copy, "away")
+        assert wrong(tmp_path, broker) == {"failed copies": "2 in 2 files, 1 of them of running tees"}
+        journal.path.unlink()
+        file.close()
+        assert wrong(tmp_path, broker) == {"failed copies": "1 in 1 files, 0 of them of running tees"}
+        file.path.unlink()
+        assert (number, wrong(tmp_path, broker)) == (1, {})
+
+
+def test_results_of_handlers(state: BridgeState, broker: Embedded, tmp_path: Path) -> None:
+    """With result logs in the folder, the last comparison of them must be young and without differences."""
+    with alone(tmp_path):
+        with ResultLog(tmp_path, TeeSide.KAFKA) as old, ResultLog(tmp_path, TeeSide.ROCKETMQ) as new:
+            for log, result in ((old, 1), (new, 2)):
+                log.add("other", result, time_ms=1_000)
+                log.add("same", 1, time_ms=1_000)
+        assert wrong(tmp_path, broker) == {"results of handlers": "not compared"}
+        compare_results(ResultRange(folder=tmp_path))
+        assert "differences: found, 1 equal" in wrong(tmp_path, broker)["results of handlers"]
+        compare_results(ResultRange(folder=tmp_path, accepted=frozenset({"different"})))
+        save_json(tmp_path / RESULTS, (read_json(tmp_path / RESULTS, "") or {}) | {"at_ms": NOW_MS})
+        (check,) = (one for one in judged(tmp_path, broker).checks if one.name == "results of handlers")
+        assert (check.is_ok, check.found[-21:]) == (True, ", accepted: different")
+        save_json(tmp_path / RESULTS, (read_json(tmp_path / RESULTS, "") or {}) | {"at_ms": NOW_MS - 4_000_000})
+        assert "4000 s ago" in wrong(tmp_path, broker)["results of handlers"]
 
 
 @pytest.mark.parametrize("name", [COMPARE, "offsets-billing.json"])

@@ -25,12 +25,13 @@ QUEUE = MessageQueue("t", "b", 0)
 
 @dataclass
 class FakeAdmin:
-    """A group without members, of a topic with one queue. refused: no offset can be written."""
+    """A group of a topic with one queue. refused: no offset can be written. members: how many run."""
 
     first: int = 0
     end: int = 0
     offset: int | None = None
     refused: bool = False
+    members: int = 0
     writes: list[int] = field(default_factory=list)
 
     async def min_offset(self, queue: MessageQueue) -> int:
@@ -46,7 +47,8 @@ class FakeAdmin:
         return SimpleNamespace(found={"b": object()})
 
     async def group_connections(self, group: str) -> Any:
-        return SimpleNamespace(found={}, failures={})
+        members = [SimpleNamespace(client_id=str(number)) for number in range(self.members)]
+        return SimpleNamespace(found={"b": SimpleNamespace(connection_set=members)}, failures={})
 
     async def set_offsets(self, group: str, wanted: Mapping[MessageQueue, int]) -> Any:
         if self.refused:
@@ -73,7 +75,7 @@ def world(kafka: FakeKafka, folder: Path, *, start: int, end: int, committed: in
     save_bridge(folder, state)
     file = MapFile(folder / MAP, OffsetMap("t", "t"))
     for offset in entries:
-        file.append({(0, "b/0"): MapEntry(offset, offset - start, 0)})
+        file.append({(0, "b/0"): [MapEntry(offset, offset - start, 0)]})
     return FakeAdmin(end=end - start)
 
 
@@ -145,3 +147,17 @@ def test_written_after_an_error(kafka: FakeKafka, tmp_path: Path) -> None:
     assert (found.is_complete, found.queues[0].written) == (False, 5)
     admin.offset = 9
     assert moved(tmp_path, admin).is_complete
+
+
+def test_members(kafka: FakeKafka, tmp_path: Path) -> None:
+    """They stop a write, but not an apply that has nothing to write: it may be repeated while they run."""
+    admin = world(kafka, tmp_path, start=0, end=9, committed=5, entries=range(9))
+    admin.members = 2
+    with pytest.raises(MigrateError, match="found 2 running members of group 'g', expected none"):
+        moved(tmp_path, admin)
+    admin.members = 0
+    assert moved(tmp_path, admin).is_complete
+    admin.members, admin.offset = 2, 8
+    assert (moved(tmp_path, admin).is_complete, admin.writes) == (True, [5])
+    with pytest.raises(MigrateError, match="found 2 running members"):
+        moved(tmp_path, admin, may_rewind=True)

@@ -6,12 +6,13 @@ import errno
 import json
 import random
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from mqtrail.migrate import MigrateError, OffsetMap, read_map, translated
-from mqtrail.migrate.offsetmap import MapEntry, MapFile, Pair
+from mqtrail.migrate.offsetmap import SPAN, MapEntry, MapFile, MovedEntries, Pair
 
 QUEUES = ["b/0", "b/1"]
 
@@ -39,17 +40,16 @@ class World:
             file = MapFile(self.path, known)
             durable = self.path.stat()
             next_offsets = list(saved)
-            moved: dict[Pair, MapEntry] = {}
+            moved = MovedEntries()
             for _ in range(self.chance.randrange(120)):
                 partition = self.chance.randrange(3)
                 offset = next_offsets[partition]
                 next_offsets[partition] += 1
                 queue = self.queue_of(partition, offset)
                 self.queues[queue].append((partition, offset))
-                moved[partition, queue] = MapEntry(offset, len(self.queues[queue]) - 1, 0)
+                moved.add((partition, queue), MapEntry(offset, len(self.queues[queue]) - 1, 0))
                 if self.chance.random() < 0.2:
-                    file.append(moved)
-                    moved = {}
+                    file.append(moved.take())
                     if self.path.stat().st_ino != durable.st_ino:  # it was written anew
                         durable = self.path.stat()
                     if self.chance.random() < 0.7:
@@ -58,6 +58,24 @@ class World:
                 text = self.path.read_bytes()
                 self.path.write_bytes(text[: self.chance.randint(durable.st_size, len(text))])
         self.lengths = saved
+
+
+def test_a_fast_bridge_is_known_to_a_span() -> None:
+    """Whatever is taken between, no more than SPAN records of a pair lie between two entries; the last one is there."""
+    moved, pair = MovedEntries(), (0, "b/0")
+    found: list[MapEntry] = []
+    for number in range(1_000):
+        moved.add(pair, MapEntry(number, number, 0))
+        if number in (300, 301, 555):
+            found += moved.take()[pair]
+            assert found[-1].kafka_offset == number
+    found += moved.take()[pair]
+    offsets = [one.kafka_offset for one in found]
+    assert offsets[-1] == 999
+    assert all(0 < later - earlier <= SPAN for earlier, later in pairwise([-1, *offsets]))
+    assert len(offsets) <= 1_000 // SPAN + 6
+    moved.add(pair, MapEntry(5, 1_000, 0))
+    assert moved.take() == {pair: [MapEntry(5, 1_000, 0)]}, "it is sent again"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -110,7 +128,7 @@ def test_the_file_stays_bounded(tmp_path: Path) -> None:
     path = tmp_path / "map"
     file = MapFile(path, OffsetMap("t", "t", 8))
     for number in range(3_000):
-        file.append({(0, "b/0"): MapEntry(number, number, 0)})
+        file.append({(0, "b/0"): [MapEntry(number, number, 0)]})
     assert len(path.read_text().splitlines()) < 1_100
     known = read_map(path, 8)
     assert known is not None
@@ -125,16 +143,16 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as full:
         full.setattr("mqtrail.migrate.offsetmap.replace_file", _no_space)
         with pytest.raises(OSError, match="No space"):
-            file.append({pairs[0]: MapEntry(0, 0, 0)})
-    file.append({pairs[0]: MapEntry(0, 0, 0)})
+            file.append({pairs[0]: [MapEntry(0, 0, 0)]})
+    file.append({pairs[0]: [MapEntry(0, 0, 0)]})
     assert _entries(path) == file.offsets.entries
-    file.append({pairs[1]: MapEntry(0, 0, 0)})
+    file.append({pairs[1]: [MapEntry(0, 0, 0)]})
     with monkeypatch.context() as full:
         full.setattr(Path, "open", _no_space)
         with pytest.raises(OSError, match="No space"):
-            file.append({pairs[1]: MapEntry(1, 1, 0)})
+            file.append({pairs[1]: [MapEntry(1, 1, 0)]})
     path.write_text(path.read_text() + '{"p": 1, "q')
-    file.append({pairs[0]: MapEntry(1, 1, 0)})
+    file.append({pairs[0]: [MapEntry(1, 1, 0)]})
     assert _entries(path) == file.offsets.entries
 
 
@@ -154,7 +172,7 @@ def test_damaged(tmp_path: Path) -> None:
     assert read_map(path) is None
     file = MapFile(path, OffsetMap("t", "t"))
     for number in range(3):
-        file.append({(0, "b/0"): MapEntry(number, number, 0)})
+        file.append({(0, "b/0"): [MapEntry(number, number, 0)]})
     whole = path.read_text()
     path.write_text(whole[:-5])
     known = read_map(path)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mqtrail.migrate import BridgeState, KafkaRecord, MigrateError, is_running, read_bridge
+from mqtrail.migrate import BridgeState, HeaderRule, KafkaRecord, MigrateError, is_running, read_bridge
 from mqtrail.migrate.bridge import Transit, _remedy
-from mqtrail.migrate.messages import outbound_of
+from mqtrail.migrate.messages import RecordEncoder
 from mqtrail.migrate.state import BRIDGE, alone, save_bridge
 
 
@@ -50,4 +50,5 @@ def test_a_state_with_other_values_is_refused(tmp_path: Path, wrong: dict[str, o
 def test_a_refused_record_is_named() -> None:
     """By its place and size, with the option that leaves it out."""
     record = KafkaRecord("t", 0, 5, 0, b"k", b"55555")
-    assert _remedy(Transit(record, outbound_of(record, "t"))).endswith("leave it out with --skip-record t:0:5")
+    message = RecordEncoder("t", HeaderRule.ENCODE).encode(record)
+    assert _remedy(Transit(record, message)).endswith("leave it out with --skip-record t:0:5")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mqtrail.client import Admin, ClientClosed, ProducerConfig, ReadFailed, SyncAdmin
+from mqtrail.client import Admin, ClientClosed, NoNameServer, ProducerConfig, ReadFailed, SyncAdmin
 from mqtrail.migrate import (
     Bridge,
     BridgeConfig,
@@ -25,23 +26,27 @@ from mqtrail.migrate import (
     KafkaRecord,
     MigrateError,
     OrderBy,
+    SyncTeeProducer,
     TeeConfig,
     TeeProducer,
     TeeSide,
     compare,
-    failed_files,
     resend_files,
+    waiting_files,
 )
 from mqtrail.migrate.copies import CopyFile, CopyHead, TeeCopy, ToKafka, ToRocketMQ, read_copies
+from mqtrail.migrate.journal import CopyJournal, adopt_journals, read_journal
+from mqtrail.migrate.model import SideAway
 from mqtrail.migrate.state import alone
 from mqtrail.testing import Embedded, embedded
 from mqtrail.trail import ProofResult
-from mqtrail.wire import MessageExt, MessageQueue, TopicConfig
+from mqtrail.wire import MessageExt, MessageQueue, MQError, TopicConfig
 from tests.waiting import until
 
 from .fake_kafka import FakeKafka
 
 KAFKA = KafkaConfig("kafka:9092")
+tee_module = importlib.import_module("mqtrail.migrate.tee")
 Tee = Callable[..., Any]
 
 
@@ -63,7 +68,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
     kafka = FakeKafka({0: [], 1: [], 2: []})
     for room in ("bridge", "comparing", "tee"):
         monkeypatch.setattr(f"mqtrail.migrate.{room}.KafkaTopic", kafka.connect)
-    for room in ("tee", "copies"):
+    for room in ("tee", "left"):
         monkeypatch.setattr(f"mqtrail.migrate.{room}.KafkaWriter", kafka.write)
     monkeypatch.setattr("mqtrail.migrate.copies.RETRY_S", 0.001)
     return kafka
@@ -207,11 +212,11 @@ async def test_copies_that_fail(
         assert failed[-1].error == "an earlier copy of its key failed"
         missing = await compared(config, broker)
         assert (missing.outcome, missing.counts["missing"]) == (ProofResult.FOUND, 3)
-        (found,) = failed_files(config.folder)
+        (found,) = waiting_files(config.folder)
         assert (found.count, found.is_open, found.to) == (3, True, TeeSide.ROCKETMQ)
         assert await resend_files(config.folder, None, broker.namesrv_address, ProducerConfig(), 0) == []
         assert (await one.resend()).resent == 3
-        assert failed_files(config.folder) == []
+        assert waiting_files(config.folder) == []
         await one.send(b"v4", key=b"a")
         assert (await one.drain()).copied == 2
     same = await compared(config, broker)
@@ -371,4 +376,172 @@ def test_a_damaged_file(config: TeeConfig, tmp_path: Path) -> None:
     assert read_copies(file.path) == (head, [(copy, "why")])
     file.path.write_text('{"version": 2}\n')
     with pytest.raises(MigrateError, match=r"expected a file of `mqtrail.migrate.TeeProducer`"):
-        failed_files(tmp_path)
+        waiting_files(tmp_path)
+
+
+@pytest.mark.parametrize("is_failed_too", [False, True])
+async def test_copies_on_their_way_survive_a_kill(
+    is_failed_too: bool,
+    tee: Tee,
+    kafka: FakeKafka,
+    config: TeeConfig,
+    broker: Embedded,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """The folder as a kill leaves it has each copy that has not arrived: once, in order, and for the command."""
+    write, gate, left = ToRocketMQ.write, asyncio.Event(), tmp_path / "left"
+    gate.set()
+    is_away = is_failed_too
+
+    async def gated(self: ToRocketMQ, copies: Sequence[TeeCopy]) -> None:
+        await gate.wait()
+        if copies[0].record.value == b"first" and is_away:
+            raise KafkaAway("away")
+        await write(self, copies)
+
+    monkeypatch.setattr(ToRocketMQ, "write", gated)
+    async with tee(retry_ms=0, close_ms=0) as (one, _):
+        await one.send(b"arrived", key=b"b")
+        await one.send(b"first", key=b"a")
+        await one.drain()
+        monkeypatch.setattr(one, "_down_until_s", 0.0)
+        gate.clear()
+        for number in range(3):
+            await one.send(b"v%d" % number, key=b"b")
+        left.mkdir()
+        (journal,) = config.folder.glob("underway-*.jsonl")
+        for path in config.folder.glob("*.jsonl"):
+            (left / path.name).write_bytes(path.read_bytes())
+        with (left / journal.name).open("ab") as file:
+            file.write(b'{"n": 9, "p": 1')  # a kill may cut a line
+        assert sum(file.count for file in waiting_files(config.folder)) == is_failed_too, "a running tee has the rest"
+    assert list(config.folder.glob("underway-*")) == []
+
+    found = waiting_files(left)
+    assert [file.count for file in found] == [1, 3] if is_failed_too else [3]
+    assert "the process ended before the copy was acknowledged" in found[-1].errors[0]
+    adopt_journals(left)
+    (left / journal.name).write_bytes(b"")  # as killed while it was created
+    gate.set()
+    is_away = False
+    (sent,) = await resend_files(left, None, broker.namesrv_address, ProducerConfig(), 0)
+    assert (sent.sent, sent.count, list(left.iterdir())) == (3 + is_failed_too, 0, [])
+    assert (await compared(config, broker)).outcome is ProofResult.NONE
+
+
+def test_a_journal_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the copies that are not done, in order, whatever it wrote before; a short write spoils one line only."""
+    monkeypatch.setattr("mqtrail.migrate.journal.JOURNAL_SIZE", 2_000)
+    monkeypatch.setattr("mqtrail.migrate.journal.EMPTY_SIZE", 1_000)
+    head = CopyHead(topic="t", target="t", to=TeeSide.ROCKETMQ, headers=HeaderRule.ENCODE)
+    journal = CopyJournal(tmp_path, "1-a", head)
+    journal.open()
+    copies = [TeeCopy(KafkaRecord("t", 1, n, 5, b"k", b"v"), MessageQueue("t", "b", 3)) for n in range(100)]
+    numbers = [journal.add(one) for one in copies[:3]]
+    for one in copies[3:98]:
+        journal.done([journal.add(one)])
+    assert journal.path.stat().st_size < 2_500
+    journal.done(numbers[:1])
+    assert read_journal(journal.path) == (head, copies[1:3])
+    with monkeypatch.context() as patched:
+        patched.setattr(journal, "_file", Torn(journal._file))
+        journal.add(copies[98])
+    journal.add(copies[99])
+    assert read_journal(journal.path) == (head, [*copies[1:3], copies[99]])
+    journal.done(range(100 + 1))
+    journal.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+class Torn:
+    """A file on a full disk."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, data: bytes) -> int:
+        return int(self._file.write(data[:7]))
+
+
+async def test_a_start_after_a_kill(
+    tee: Tee, kafka: FakeKafka, config: TeeConfig, broker: Embedded, admin: SyncAdmin
+) -> None:
+    """Copies of a key that an ended tee left hold later ones back, until they are sent again in order."""
+    async with tee(close_ms=0) as (one, _):
+        one._down_until_s = float("inf")
+        for number in range(2):
+            await one.send(b"v%d" % number, key=b"a")
+    async with tee() as (one, failed):
+        await one.send(b"v2", key=b"a")
+        await one.send(b"other", key=b"d")
+        assert (await one.drain()).copied == 1
+        assert [copy.error for copy in failed] == ["an earlier copy of its key failed"]
+        assert (await one.resend()).resent == 3
+        await one.send(b"v3", key=b"a")
+        await one.drain()
+    assert waiting_files(config.folder) == []
+    assert [m.body for queue in read(admin, config.target) for m in queue if m.keys[0] == "a"] == [
+        b"v0",
+        b"v1",
+        b"v2",
+        b"v3",
+    ]
+
+
+@pytest.mark.parametrize("decides", TeeSide)
+async def test_a_start_without_the_other_side(
+    decides: TeeSide,
+    tee: Tee,
+    kafka: FakeKafka,
+    config: TeeConfig,
+    broker: Embedded,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the files of an earlier tee it starts; the copies wait in the file until the other side is back."""
+    monkeypatch.setattr("mqtrail.migrate.tee.DOWN_S", 0.001)
+    queues_of, is_away = tee_module.queues_of, True
+
+    async def away(*args: Any) -> list[MessageQueue]:
+        if is_away:
+            raise NoNameServer("found no name server that answers")
+        found: list[MessageQueue] = await queues_of(*args)
+        return found
+
+    if decides is TeeSide.KAFKA:
+        monkeypatch.setattr(tee_module, "queues_of", away)
+    else:
+        kafka.away = 1_000_000
+    with pytest.raises(MQError, match=r"Kafka did not answer|no name server"):
+        async with tee(decides=decides):
+            pass
+    is_away, kafka.away = False, 0
+    async with tee(decides=decides) as (one, _):
+        await one.send(b"v0", key=b"a")
+        await one.drain()
+    is_away, kafka.away = True, 1_000_000 if decides is TeeSide.ROCKETMQ else 0
+    async with tee(decides=decides) as (one, failed):
+        await one.send(b"v1", key=b"a")
+        assert (await one.drain()).failed == 1
+        assert re.match(r"(kafka|rocketmq) is away: ", failed[0].error)
+        with pytest.raises(SideAway, match="the copies stay in"):
+            await one.resend()
+        is_away, kafka.away = False, 0
+        await until(lambda: one._writer is not None)
+        await one.send(b"w", key=b"b")
+        assert (await one.drain()).copied == 1
+        assert (await one.resend()).resent == 1
+    found = await compared(config, broker)
+    assert (found.outcome, found.matched) == (ProofResult.NONE, 3)
+
+
+def test_without_asyncio(kafka: FakeKafka, config: TeeConfig, broker: Embedded) -> None:
+    """The synchronous tee sends, reports and closes like the asynchronous one."""
+    with SyncTeeProducer(config, broker.namesrv_address) as tee:
+        assert tee.send(b"v", key=b"a", headers=[("h", b"1")]).side is TeeSide.KAFKA
+        with pytest.raises(MigrateError, match="without key and value"):
+            tee.send(None)
+        assert (tee.drain().copied, tee.counts.sent, tee.resend().resent) == (1, 1, 0)
+    with pytest.raises(ClientClosed):
+        tee.send(b"v")
+    assert asyncio.run(compared(config, broker)).matched == 1

@@ -157,6 +157,31 @@ async def test_controllers_with_access_control_and_tls(tmp_path: Path) -> None:
         await pool.close()
 
 
+async def test_controllers_with_certificates_of_another_authority_do_not_agree(tmp_path: Path) -> None:
+    """Both sides say what is wrong with the certificate, and what to do."""
+    for name in ("ours", "other"):
+        (tmp_path / name).mkdir()
+    server, client = encrypted(tmp_path / "ours")
+    with capture_logs() as logs:
+        async with group(tmp_path, 3, server, client) as nodes:
+            await nodes[2].stop()
+            other_server, other_client = encrypted(tmp_path / "other")
+            nodes[2] = ControllerNode(nodes[2].config, tmp_path / "n2", server=other_server, tls=other_client)
+            await nodes[2].start()
+
+            def found(event: str, text: str) -> bool:
+                return any(line["event"] == event and text in line.get("error", "") for line in logs)
+
+            await until(
+                lambda: (
+                    found("controller.unreachable", "expected a valid one signed by an authority in the trust store")
+                    and found("connection.tls_failed", "add it to its trust store")
+                )
+            )
+            assert nodes[2].core is not None
+            assert not nodes[2].core.raft.may_vote
+
+
 async def test_controllers_with_another_account_do_not_agree(tmp_path: Path) -> None:
     """One with another secret gets no vote, and each says why."""
     with capture_logs() as logs:

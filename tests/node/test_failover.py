@@ -125,15 +125,18 @@ class Load:
     """Producers that send one after another, with time for a fail-over on a busy machine.
 
     acknowledged: the bodies. times: when each was sent and acknowledged, by the loop's clock. failures: of sends.
+    unsafe_count: sends that were answered, and that a slave lacks.
     """
 
     def __init__(self, namesrv: str, count: int = 4) -> None:
         self._producer = Producer("Shop", namesrv, config=ProducerConfig(send_timeout_ms=60_000, retry_count=10))
         self._count = count
+        self.padding = b""  # of each body
         self._tasks: list[asyncio.Task[None]] = []
         self.acknowledged: list[bytes] = []
         self.times: list[tuple[float, float]] = []
         self.failures: list[Exception] = []
+        self.unsafe_count = 0
 
     async def __aenter__(self) -> "Load":
         await self._producer.__aenter__()
@@ -149,7 +152,7 @@ class Load:
     async def _send(self, number: int) -> None:
         turn = 0
         while True:
-            body = b"%d-%d" % (number, turn)
+            body = b"%d-%d" % (number, turn) + self.padding
             turn += 1
             sent_s = asyncio.get_running_loop().time()
             try:
@@ -161,6 +164,9 @@ class Load:
             if result.status.name == "SEND_OK":
                 self.acknowledged.append(body)
                 self.times.append((sent_s, asyncio.get_running_loop().time()))
+            else:
+                self.unsafe_count += 1
+                await asyncio.sleep(0.05)
 
     async def more(self, count: int = 200) -> None:
         """Wait until so many more are acknowledged."""

@@ -17,6 +17,8 @@ from mqtrail.net import ConnectionPool
 from mqtrail.node import Node, NodeConfig
 from mqtrail.store import CommitLogConfig, MessageStore
 from mqtrail.wire import (
+    TRACE_TOPIC,
+    BrokerEvent,
     InvalidParameter,
     PullHeader,
     PullSysFlag,
@@ -26,6 +28,8 @@ from mqtrail.wire import (
     SendMessageHeader,
     TopicConfig,
     decode_record,
+    decode_records,
+    decode_trace,
 )
 from tests.waiting import until
 
@@ -33,13 +37,19 @@ from .helpers import broker_of
 
 STORE = CommitLogConfig(segment_size=1 << 20, message_size_max=100_000)
 MASTER = NodeConfig(
-    namesrv_port=0, broker_port=0, broker=BrokerConfig(broker_role="ASYNC_MASTER"), store=STORE, ha_port=0
+    namesrv_port=0,
+    broker_port=0,
+    broker=BrokerConfig(broker_role="ASYNC_MASTER", broker_events=False),  # tests count the bytes of the log
+    store=STORE,
+    ha_port=0,
 )
 DEADLINE_S = 60.0
 
 
 def slave_of(namesrv: str, broker_id: int = 1, **broker: Any) -> NodeConfig:
-    config = BrokerConfig(broker_role="SLAVE", broker_id=broker_id, register_ms=200, **broker)
+    config = BrokerConfig(
+        broker_role="SLAVE", broker_id=broker_id, register_ms=200, **{"broker_events": False, **broker}
+    )
     return replace(MASTER, namesrv_port=None, namesrv_addresses=(namesrv,), broker=config)
 
 
@@ -106,6 +116,45 @@ async def test_a_slave_stores_nothing_itself() -> None:
         reply = await pool.request(slave.broker_addresses[0], RemotingCommand(RequestCode.PULL_MESSAGE), 5_000)
         assert (reply.code, "slaveReadEnable" in (reply.remark or "")) == (ResponseCode.SYSTEM_BUSY, True)
         await pool.close()
+
+
+def events_in(store: MessageStore) -> list[tuple[str | None, str | None, str | None]]:
+    """Event, broker id and address of each BrokerEvent in the log."""
+    found = []
+    for message in decode_records(log_of(store)):
+        if message.topic == TRACE_TOPIC:
+            records, rejects = decode_trace(message.body)
+            assert rejects == []
+            found += [(one.event, one.broker_id, one.address) for one in records if isinstance(one, BrokerEvent)]
+    return found
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+async def test_a_slave_sends_its_events_to_its_master(is_guarded: bool) -> None:
+    """Both are in the trace topic of the master, also where brokers sign their requests to each other."""
+    accounts: dict[str, Any] = {"broker_events": True}
+    if is_guarded:
+        accounts |= {
+            "authentication": True,
+            "authorization": True,
+            "init_user": '{"username":"root","password":"rootpass"}',
+            "inner_credentials": '{"accessKey":"inner-broker","secretKey":"inner-secret"}',
+        }
+    config = replace(MASTER, broker=replace(MASTER.broker, **accounts))
+    async with running(config) as master, running(slave_of(master.namesrv_address, **accounts)) as slave:
+        await until(lambda: len(events_in(store_of(master))) == 4)
+        first, second = master.broker_addresses[0], slave.broker_addresses[0]
+        assert events_in(store_of(master)) == [
+            ("STARTED", "0", first),
+            ("BECAME_MASTER", "0", first),
+            ("STARTED", "1", second),
+            ("BECAME_SLAVE", "1", second),
+        ]
+        await until(lambda: store_of(slave).end_offset == store_of(master).end_offset)
+        core = slave.brokers["broker-a"].core
+        assert core is not None
+        assert core.events is not None
+        assert len(core.events) == 0
 
 
 async def test_users_are_changed_on_slaves_too() -> None:

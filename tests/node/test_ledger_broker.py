@@ -21,7 +21,16 @@ from mqtrail.store import CommitLogConfig, StoreFull
 from mqtrail.store.commitlog.cutting import copy_tail
 from mqtrail.store.dledger import LedgerStore
 from mqtrail.store.dledger import ledger as ledger_module
-from mqtrail.wire import InvalidParameter, RemotingCommand, ResponseCode, TopicRouteData, decode_records
+from mqtrail.wire import (
+    TRACE_TOPIC,
+    BrokerEvent,
+    InvalidParameter,
+    RemotingCommand,
+    ResponseCode,
+    TopicRouteData,
+    decode_records,
+    decode_trace,
+)
 from tests.ports import free_ports
 from tests.waiting import until
 
@@ -261,6 +270,28 @@ async def test_a_deposed_leader_acknowledges_nothing_more(tmp_path: Path) -> Non
         await found.all_show([b"kept", *more])
         with suppress(NetError):
             assert (await waiting).code != ResponseCode.SUCCESS
+        events = await events_of(found, second)
+        term = found.brokers[second].member.member.term
+        assert ("BECAME_MASTER", second, term, first, term - 1) in [
+            (one.event, one.broker_id, one.epoch, one.before_id, one.before_epoch) for one in events
+        ]
+        (cut,) = [one for one in events if one.event == "TRUNCATED"]
+        assert cut.broker_id == first
+        assert cut.from_offset is not None
+        assert cut.to_offset is not None
+        assert cut.from_offset < cut.to_offset
+
+
+async def events_of(found: LedgerBrokers, leader: str) -> list[BrokerEvent]:
+    """Return the events in the trace topic, once the deposed leader has sent those of its log that was cut off."""
+    async with asyncio.timeout(60):
+        while True:
+            messages = await read_all(found.pool, found.brokers[leader].address, TRACE_TOPIC, [0])
+            records = [record for message in messages for record in decode_trace(message.body)[0]]
+            events = [record for record in records if isinstance(record, BrokerEvent)]
+            if any(one.event == "TRUNCATED" for one in events):
+                return events
+            await asyncio.sleep(0.05)
 
 
 async def test_a_master_that_cannot_show_its_queues_steps_down(tmp_path: Path) -> None:
@@ -290,6 +321,25 @@ async def test_a_master_that_cannot_show_its_queues_steps_down(tmp_path: Path) -
         async with asyncio.timeout(20):
             for name in list(found.brokers):
                 await found.stop(name)
+
+
+async def test_a_master_whose_disk_is_full_hands_over(tmp_path: Path) -> None:
+    """Sends go on at a member with space. If another disk is full too, the master refuses sends and says why."""
+    async with group(tmp_path) as found:
+        first = await found.leader()
+        assert (await found.send(first, b"a")).code == ResponseCode.SUCCESS
+        await found.all_show([b"a"])
+        found.store(first)._full = True
+        second = await found.leader(but=first)
+        assert (await found.send(second, b"b")).code == ResponseCode.SUCCESS
+        await found.all_show([b"a", b"b"])
+        found.store(first)._full = found.store(second)._full = True
+        reply = await found.send(second, b"c")
+        assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "full, expected less: free space" in (reply.remark or "")
+        found.store(second)._full = False
+        assert (await found.send(second, b"d")).code == ResponseCode.SUCCESS
+        await found.all_show([b"a", b"b", b"d"])
 
 
 async def test_held_pulls_and_delays_get_messages_when_they_are_committed(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Members of a DLedger group on sockets: they elect, replicate, survive a member, and take no strangers."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,6 +14,7 @@ from mqtrail.raft.dledger import LedgerConfig
 from mqtrail.store import RealDisk, StoreFull
 from mqtrail.store.dledger import LedgerLog
 from mqtrail.wire import (
+    InvalidParameter,
     LedgerCode,
     LedgerHeartbeat,
     LedgerHeartbeatReply,
@@ -147,3 +149,32 @@ async def test_strangers_are_answered(tmp_path: Path) -> None:
             await LedgerNode(nodes.nodes["n1"].config, nodes.addresses, log, FIRST).start()
         log.abandon()
         assert await nodes.leader() == leader
+
+
+async def test_a_second_process_with_the_id_of_a_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another machine its port is free. It does not join, and one that runs already stops: both could lead."""
+    address, other = (f"127.0.0.1:{port}" for port in free_ports(2))
+    config = LedgerConfig(self_id="n0", members=NAMES, group="broker-a")
+
+    def node(name: str, at: str) -> LedgerNode:
+        log = LedgerLog(RealDisk(tmp_path / name), "n0", segment_size=64 * 1024, index_units=1_000)
+        found = LedgerNode(config, {"n0": address, "n1": "127.0.0.1:1", "n2": "127.0.0.1:2"}, log, FIRST)
+        found.port = int(at.rpartition(":")[2])
+        return found
+
+    first, second = node("first", address), node("second", other)
+    monkeypatch.setattr(ledger_node, "IDENTITY_S", 0.05)
+    await second.start()
+    await first.start()
+    async with asyncio.timeout(30):
+        await second.failed.wait()
+    assert f"another process at {address} that is member n0 of group broker-a" in str(second.failure)
+    await first._check_own_address()
+    await second.stop()
+    again = LedgerNode(config, second._addresses, second.ledger, FIRST)
+    again.port = second.port
+    with pytest.raises(InvalidParameter, match="expected this one"):
+        await again.start()
+    await first.stop()
+    for one in (first, second):
+        one.ledger.abandon()

@@ -99,14 +99,14 @@ class Group:
 
 @asynccontextmanager
 async def group(folder: Path, count: int, **broker: Any) -> AsyncIterator[Group]:
-    """Run a controller and brokers; the first one is master, all are in sync."""
+    """Run a controller and brokers without `broker_events`; the first one is master, all are in sync."""
     async with AsyncExitStack() as stack:
         peers = f"n0-127.0.0.1:{free_ports(1)[0]}"
         config = ControllerConfig(peers=peers, heartbeat_ms=50, election_ms=200, scan_ms=100)
         controller = ControllerNode(config, folder / "controller")
         await controller.start()
         stack.push_async_callback(controller.stop)
-        found = Group(folder, controller.address, **broker)
+        found = Group(folder, controller.address, **{"broker_events": False, **broker})
         stack.push_async_callback(found.pool.close)
         try:
             for number in range(1, count + 1):

@@ -120,6 +120,24 @@ def test_what_a_start_imports() -> None:
     assert found.stdout.strip() == "[]"
 
 
+def test_what_a_running_node_imports() -> None:
+    """A plain node saves the memory of modules for TLS, SQL92 filters, DLedger, host names and random numbers."""
+    program = (
+        "import asyncio, sys\n"
+        "from mqtrail.node import Node, NodeConfig\n"
+        "async def main():\n"
+        "    node = Node(NodeConfig(data=None, namesrv_port=0, broker_port=0))\n"
+        "    await node.start()\n"
+        "    print(sorted(late & sys.modules.keys()))\n"
+        "    await node.stop()\n"
+        "late = {'stringprep', 'tempfile', 'random', 'cryptography'}\n"
+        "late |= {'mqtrail.wire.sql92', 'mqtrail.wire.ledger_requests'}\n"
+        "asyncio.run(main())"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
 @pytest.mark.slow
 def test_the_data_folder_as_designed(tmp_path: Path) -> None:
     """mqtrail.json with the format, and a folder for the name server and each broker, only for this user."""

@@ -195,9 +195,18 @@ async def test_nodes_need_a_home(tmp_path: Path) -> None:
     config = embedded_config(tmp_path / "data")
     with pytest.raises(InvalidParameter, match="found store_nodes without store_url"):
         await Node(replace(config, store_nodes="n1=sqlite:///x.db")).start()
+    with pytest.raises(InvalidParameter, match="found store_replicas without store_url"):
+        await Node(replace(config, store_replicas="home=postgresql://host/orders")).start()
     with_url = replace(config, store_url=f"sqlite:///{tmp_path}/home.db")
     for given, found in (("n1", "expected NAME=URL"), ("n1=oracle://x/y", "expected sqlite:///")):
         with pytest.raises(InvalidParameter, match=found):
             await Node(replace(with_url, store_nodes=given)).start()
     with pytest.raises(StoreError, match="node n1: found that the database cannot be opened"):
         await Node(replace(with_url, store_nodes=f"n1=sqlite:///{tmp_path}/none/n1.db")).start()
+    for given, found in (
+        ("n1=postgresql://host/orders", "found a replica of the node n1, expected one of home"),
+        (f"home=sqlite:///{tmp_path}/copy.db", "found a file as replica of home"),
+        ("home", "expected NAME=URL"),
+    ):
+        with pytest.raises(InvalidParameter, match=found):
+            await Node(replace(with_url, store_replicas=given)).start()

@@ -239,6 +239,9 @@ class Silent:
         self._answer(address)
         raise MQError("timed out")
 
+    def master_epoch(self, address: str) -> None:
+        self._answer(address)
+
     def topic_stats(self, topic: str, *, without: set[str]) -> Any:
         assert without >= {"a"}
         raise MQError("no route")

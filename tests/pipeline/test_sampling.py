@@ -79,6 +79,9 @@ class Master:
     def consumer_connections(self, group: str, address: str) -> ConsumerConnections:
         raise ConsumerNotOnline(group)
 
+    def master_epoch(self, address: str) -> int:
+        return 3
+
 
 def test_groups_beyond_the_bound_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Earlier groups are sampled first. With some left out, no broker has reported all of its groups."""
@@ -100,10 +103,10 @@ def test_groups_are_looked_for_in_all_tables() -> None:
     assert [(row["group_name"], row["consumer_offset"]) for row in found.rows["group_offsets"]] == [("Stopped", 7)]
 
 
-def test_brokers_without_a_master_are_not_known() -> None:
+def test_brokers_without_a_master_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers read at slaves of a broker that nobody asks: which groups and clients it has is not known."""
     cluster = Cluster(IMPLEMENTATION, IMPLEMENTATION)
-    cluster.masters = lambda: {"broker-0": "0"}  # type: ignore[method-assign]
+    monkeypatch.setattr(cluster, "masters", lambda: {"broker-0": "0"})
     topology = survey(cast(SyncAdmin, cluster), TRACE_TOPIC, ())
     found = sample(cast(SyncAdmin, Master()), replace(topology, evidence=(), trace_topics=()), "C", 1, ["Traced"])
     assert {row["status"] for row in found.rows["clients"]} == {"ERROR"}

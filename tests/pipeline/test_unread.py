@@ -122,6 +122,31 @@ DELETED: tuple[tuple[str, list[ClusterSample], list[tuple[Any, ...]]], ...] = (
             (2, "TOPIC_DELETED", "g", 20, None, 1),
         ],
     ),
+    (
+        "while a sample was taken",
+        [a_sample(1, 10), a_sample(2, None, {}, topics=["t", "u"]), a_sample(3, None, {}), a_sample(4, None, {})],
+        [(3, "TOPIC_DELETED", "", 0, None, None), (3, "TOPIC_DELETED", "g", 10, None, 0)],
+    ),
+    (
+        "at its broker first, under a client",
+        [
+            a_sample(1, 10, clients=("x",)),
+            a_sample(2, 20, {}, topics=["t", "u"]),
+            a_sample(3, None, {}, topics=["t", "u"]),
+            a_sample(4, None, {}),
+        ],
+        [(4, "TOPIC_DELETED", "", 0, None, None), (4, "TOPIC_DELETED", "g", 20, None, 1)],
+    ),
+    (
+        "since no sample was taken",
+        [a_sample(1, 10), a_sample(2, None, {}, topics=["t", "u"], gap="stopped"), a_sample(3, None, {})],
+        [],
+    ),
+    (
+        "and its broker was silent meanwhile",
+        [a_sample(1, 10), a_sample(2, None, {}, topics=["t", "u"], why="timed out"), a_sample(3, None, {})],
+        [],
+    ),
     ("no longer read", [a_sample(1, 10), a_sample(2, 10, {}, topics=["t", "u"])], []),
     ("the broker is silent", [a_sample(1, 10), a_sample(2, None, {}, why="timed out")], []),
     ("topics not known", [a_sample(1, 10), a_sample(2, 10, {}, topics=[])], []),

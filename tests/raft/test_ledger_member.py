@@ -560,6 +560,58 @@ def test_a_member_that_resigned_takes_over_for_nobody() -> None:
         assert first.is_leader is leads
 
 
+def test_a_leader_with_a_full_disk_hands_over_to_a_member_with_space() -> None:
+    """To one that can write, while a majority can without it; a member with a full disk takes over for nobody."""
+    trio = LedgerTrio(("n0", "n1", "n2", "n3", "n4"))
+    first = trio.elect("n0")
+    for name in ("n0", "n1"):
+        trio.members[name].is_full = True
+    trio.advance(3_000)
+    (second,) = [member for member in trio.members.values() if member.is_leader]
+    assert second.config.self_id in ("n2", "n3", "n4")
+    assert any("found the disk of this member full" in problem for problem in trio.problems)
+    second.hand_over("n1", trio.now_ms)
+    trio.settle()
+    trio.advance(100)
+    assert second.is_leader
+    trio.members["n0"].is_full = False
+    second.hand_over("n0", trio.now_ms)
+    trio.settle()
+    trio.advance(100)
+    assert first.is_leader
+
+
+def test_a_leader_with_a_full_disk_leads_on_if_no_other_could_commit() -> None:
+    """Another disk is full too, or a member lacks entries: messages would wait for a majority that cannot write."""
+    trio = LedgerTrio()
+    first = trio.elect("n0")
+    first.is_full = trio.members["n2"].is_full = True
+    trio.advance(5_000)
+    assert first.is_leader
+    assert any("it leads on and refuses messages" in problem for problem in trio.problems)
+    trio.members["n2"].is_full = False
+    trio.cut = {"n2"}
+    trio.advance(5_000)
+    assert first.is_leader
+    trio.cut = set()
+    trio.advance(5_000)
+    assert not first.is_leader
+
+
+def test_a_preferred_leader_with_a_full_disk_is_not_asked() -> None:
+    """Each try would refuse messages for a moment."""
+    trio = LedgerTrio(preferred=("n0",))
+    trio.elect("n0")
+    trio.members["n0"].is_full = True
+    trio.advance(3_000)
+    (second,) = [member for member in trio.members.values() if member.is_leader]
+    assert second is not trio.members["n0"]
+    asked: list[str] = []
+    second.hand_over = lambda target, now_ms, asker=None: asked.append(target)  # type: ignore[assignment,return-value,method-assign]
+    trio.advance(5_000)
+    assert asked == []
+
+
 def test_an_earlier_leader_gets_no_acknowledgement() -> None:
     """Also not for an entry that is here: the present leader may not have it."""
     (a,) = chain(1)

@@ -373,3 +373,13 @@ def test_messages_survive_the_wire(message: RaftMessage, data: st.DataObject) ->
     for bad in (b"\2" + wire[1:], wire[:1] + b"\0" + wire[2:], wire[:2] + b"\7" + wire[3:], wire + b"x"):
         with pytest.raises(RemotingError):
             decode_message(bad, MEMBERS)
+
+
+def test_a_message_of_another_version_is_refused() -> None:
+    """The error names both formats and the remedy."""
+    members = ("n0", "n1")
+    data = encode_message(RaftMessage(kind=MessageKind.HELLO, sender="n0", target="n1", term=1), members)
+    later = bytes([data[0] + 1]) + data[1:]
+    expected = f"in format {data[0] + 1}, expected {data[0]}: run one version at all members"
+    with pytest.raises(RemotingError, match=expected):
+        decode_message(later, members)

@@ -25,6 +25,7 @@ from tests.store.hard_life import HardLife
 
 from .checker import check
 from .cluster import Cluster
+from .ledger_full import FullLedgerGroup
 from .ledger_group import LedgerGroup
 from .ledger_mixed import MixedLedgerGroup
 from .member_group import MemberGroup, check_members
@@ -56,8 +57,9 @@ def dledger_life(seed: int) -> list[str]:
 
 
 def dledger_group(seed: int, *, keeps_log: bool = False) -> LedgerGroup:
-    """Return a group of ours, or, for one seed in four, one with members that keep Apache's rules."""
-    kind = LedgerGroup if seed % 4 else MixedLedgerGroup
+    """Return a group of ours; for one seed in four one with members that keep Apache's rules, for another one in four
+    one whose disks fill up."""
+    kind = (MixedLedgerGroup, LedgerGroup, FullLedgerGroup, LedgerGroup)[seed % 4]
     return kind(seed, keeps_log=keeps_log)
 
 

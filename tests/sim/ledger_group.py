@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from mqtrail.raft import NotLeader, RaftBusy
 from mqtrail.raft.dledger import LedgerConfig, LedgerDecided, LedgerMember
-from mqtrail.store import StoreBroken, StoreError
+from mqtrail.store import StoreBroken, StoreError, StoreFull
 from mqtrail.store.dledger import LedgerLog
 from mqtrail.wire import (
     LEDGER_HEAD_SIZE,
@@ -70,6 +70,15 @@ def propose(member: LedgerMember, make: Callable[[int], bytes]) -> tuple[int, in
 def text_of(body: bytes) -> str:
     head = check_record(body)
     return body[head.body_start : head.body_end].decode()
+
+
+def _note_checkpoint(member: LedgerMember) -> None:
+    log = cast(LedgerLog, member.log)
+    try:
+        log.begin_checkpoint(log.committed_index)()
+    except StoreFull:
+        if log.fault is not None:
+            raise  # otherwise the log is durable, and the next checkpoint tries again
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +222,7 @@ class LedgerSimMember(RaftMember):
 
     def _checkpoint(self, life: int) -> None:
         if life == self.life and self.member is not None:
-            self.act_on(lambda member: cast(LedgerLog, member.log).begin_checkpoint(member.log.committed_index)())
+            self.act_on(_note_checkpoint)
             self._checkpoint_later()
 
     def serve(self, asked: Asked, body: bytes) -> None:

@@ -65,8 +65,11 @@ class MemberHistory:
 class MemberGroup:
     """The machines, their network, their clients and what happens to them."""
 
+    restarts_ms = (50.0, 3_050.0)  # after a crash
+
     def __init__(self, seed: int, *, keeps_log: bool = False) -> None:
         self.engine = LoopEngine(seed, keeps_log=keeps_log)
+        self.broker_events = seed % 2 == 1  # both: the event that a new master writes makes some faults rarer
         chance = self.engine.chance
         self.history = MemberHistory()
         self.network = MemberNetwork(self.engine, chance.choice((2.0, 30.0)))
@@ -100,6 +103,7 @@ class MemberGroup:
             ha_late_max_ms=1_500,
             ha_heartbeat_ms=400,
             ha_silence_ms=2_500,
+            broker_events=self.broker_events,
             slave_timeout_ms=1_000,
         )
 

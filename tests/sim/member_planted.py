@@ -11,6 +11,9 @@ from mqtrail.broker.ha.replicas import EVERYTHING
 from mqtrail.controller import broker_groups
 from mqtrail.controller.broker_groups import Decision, ReplicaGroup, ReplicaGroups
 
+from .member_group import MemberGroup
+from .member_restarts import QuickRestarts
+
 
 def _unfenced(self: ReplicaGroups, command: Mapping[str, Any]) -> Decision:
     group = self.groups.get(command["name"])
@@ -40,14 +43,16 @@ ALTER, SET_MASTER, CHOOSE = ReplicaGroups._alter, ReplicaGroup.set_master, broke
 
 @dataclass(frozen=True, slots=True)
 class PlantedMember:
-    """name: of the bug. owner, attribute: what it replaces. problem: part of the report. first_seed: the first one."""
+    """name: of the bug. owner, attribute: what it replaces. problem: part of the report. group: the kind of lives.
+    lives_max: within so many it must be found."""
 
     name: str
     problem: str
     owner: Any
     attribute: str
     value: Any
-    first_seed: int = 0
+    group: type[MemberGroup] = MemberGroup
+    lives_max: int = 6
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -82,7 +87,8 @@ PLANTED_MEMBERS = (
         ReplicaGroups,
         "_register",
         _goes_on,
-        first_seed=4770060186,
+        group=QuickRestarts,
+        lives_max=60,  # about one in ten shows it
     ),
     PlantedMember("keep a tail of another master", "logs differ", EpochFollower, "_compare", lambda *_: None),
 )

@@ -99,7 +99,7 @@ class MemberMachine:
         self.end()
         self.engine.after(0, lambda: self.disk.stop(power=power))
         self.group.process_ended(self, ended)
-        wait_ms = 50 + self.engine.between(0, 3_000) if restart_ms is None else restart_ms
+        wait_ms = self.engine.between(*self.group.restarts_ms) if restart_ms is None else restart_ms
         if wait_ms >= 0:
             self.engine.after(wait_ms + 1, self.start)
 
@@ -579,7 +579,7 @@ def simulated() -> Any:
                 "controlled_broker.ConnectionPool",
                 lambda **_: MemberPool(MACHINE.get().group.network, MACHINE.get().name),
             ),
-            ("controlled_broker.bound_socket", lambda host, port: VirtualSocket()),
+            ("group_broker.bound_socket", lambda host, port: VirtualSocket()),
             ("controlled_broker.wall_clock_ms", lambda: MACHINE.get().clock_ms()),
             ("broker_node.RealDisk", disk),
             ("broker_node.Flusher", MemberFlusher),

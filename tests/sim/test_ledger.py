@@ -2,6 +2,7 @@
 
 import pytest
 
+from .ledger_full import FullLedgerGroup
 from .ledger_group import LedgerGroup
 from .ledger_mixed import MixedLedgerGroup
 from .ledger_planted import PLANTED_LEDGERS, PlantedLedger
@@ -29,6 +30,21 @@ def test_lives_of_mixed_groups_have_what_they_are_for() -> None:
     assert [problem for life in lives for problem in check_group(life)] == []
     ours = sum(group.leaders_of_ours for group in groups)
     assert 0 < ours < sum(len(life.leaders) for life in lives)
+
+
+def test_promises_hold_with_full_disks() -> None:
+    """Disks fill up and have space again."""
+    assert check_group(FullLedgerGroup(2).live()) == []
+
+
+@pytest.mark.slow
+def test_lives_with_full_disks_have_what_they_are_for() -> None:
+    """Leaders hand over because their disk is full, and leaders lead on because the others could not commit."""
+    groups = [FullLedgerGroup(seed, keeps_log=True) for seed in range(8)]
+    assert [problem for group in groups for problem in check_group(group.live())] == []
+    told = "\n".join(line for group in groups for line in group.engine.log_lines)
+    assert "is asked to lead" in told
+    assert "it leads on and refuses messages" in told
 
 
 @pytest.mark.slow

@@ -201,6 +201,35 @@ def test_a_topic_that_was_made_again_begins_again(master: MemoryStore) -> None:
     assert bodies(slave.read("orders", 0, 0, 9, 1 << 20).records) == [b"new", b"newer"]
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_queue_that_apaches_master_forgot_begins_again(master: MemoryStore, is_killed: bool) -> None:
+    """All its records expired there and here: the other queues of its topic keep their entries."""
+    master.append([record(b"old", queue_id=5)] * 5, NOW_MS)
+    fill(master, 300)
+    slave = CommitLogStore(disk := MemoryDisk(), CONFIG)
+    copy_all(master, slave)
+    slave.write_queues(sync=True)
+    for store in (master, slave):
+        store.flush()
+        assert store.expire(NOW_MS + 1_000 * 3_600_000, at_any_hour=True) > 0
+        for _ in store.clean_queues():
+            pass
+    kept = slave.max_offset("orders", 1)
+    assert slave.min_offset("orders", 1) < kept
+    master._by_key["orders", 5].set_back(0)
+    master.append([record(b"new", queue_id=5), record(b"newer", queue_id=5)], NOW_MS)
+    copy_all(master, slave)
+    for _ in range(2):
+        assert bodies(slave.read("orders", 5, 0, 9, 1 << 20).records) == [b"new", b"newer"]
+        assert (slave.max_offset("orders", 5), slave.max_offset("orders", 1)) == (2, kept)
+        if is_killed:
+            slave.abandon()
+        else:
+            slave.close()
+        slave = CommitLogStore(disk, CONFIG)
+    slave.close()
+
+
 def test_a_copy_can_be_written(master: MemoryStore, tmp_path: Path) -> None:
     """A slave that is started as master continues its queues and its log."""
     fill(master, 50)

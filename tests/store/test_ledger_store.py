@@ -10,13 +10,14 @@ from dataclasses import replace
 import pytest
 
 from mqtrail.store import CommitLogConfig, GetStatus, MemoryDisk, PendingRecord, StoreError
-from mqtrail.store.dledger import LedgerStore
+from mqtrail.store.dledger import FIRST_TOPIC, LedgerStore
 from mqtrail.store.dledger.store import PUSHED_SIZE_MAX
 from mqtrail.wire import (
     FRAME_SIZE_MAX,
     LedgerEntry,
     LedgerPush,
     MessageIllegal,
+    MessageSysFlag,
     QueryNotFound,
     RecordError,
     RemotingCommand,
@@ -33,6 +34,9 @@ CONFIG = CommitLogConfig(
     segment_size=64 * 1024, queue_entries=20, index_slots=8, index_entries=50, message_size_max=8 * 1024
 )
 ORDERS = ("orders", 0)
+FIRST_RECORD = PendingRecord(
+    FIRST_TOPIC, 0, b"-", b"", 0, NOW_MS, BORN_HOST, sys_flag=int(MessageSysFlag.TRANSACTION_ROLLBACK)
+)
 
 
 class Open:
@@ -281,7 +285,8 @@ def test_a_member_far_behind_begins_anew() -> None:
 def test_a_topic_that_is_deleted_and_made_again() -> None:
     """The leader's queue begins at 0 again; a follower that did not hear of it drops the old entries too."""
     first, second = leader(), opened(MemoryDisk(), "n1")
-    first.append([record(b"a"), record(b"b")], NOW_MS)
+    first.append([FIRST_RECORD], NOW_MS)
+    first.append([record(b"a"), record(b"b"), record(b"other", queue_id=1)], NOW_MS)
     commit(first)
     first.delete_topic("orders")
     assert first.append([record(b"c")], NOW_MS)[0].queue_offset == 0
@@ -289,11 +294,71 @@ def test_a_topic_that_is_deleted_and_made_again() -> None:
     copy(first, second)
     commit(second)
     assert texts(first) == texts(second) == [b"c"]
+    assert second.queue_ids("orders") == [0]
     disk = second._disk
     second.close()
     assert isinstance(disk, MemoryDisk)
     assert texts(opened(disk, "n1")) == [b"c"]
     first.close()
+
+
+@pytest.mark.parametrize("again", [0, 1, 4])
+@pytest.mark.parametrize("start", ["clean", "unclean", "without queues"])
+def test_a_queue_offset_that_apaches_leader_gives_twice(again: int, start: str) -> None:
+    """Its queue lacks entries, as after a kill of 5.3.3's. Here no entry is lost, and readers see offsets that rise."""
+    apaches, ours = leader(), opened(disk := MemoryDisk(), "n1")
+    old = [b"a", b"b", b"c", b"d", b"e"]
+    apaches.append([record(body) for body in old], NOW_MS)
+    apaches.append([record(b"other", queue_id=1)], NOW_MS)
+    commit(apaches)
+    apaches._next[ORDERS] = again
+    places = apaches.append([record(b"new"), record(b"newer")], NOW_MS)
+    assert [place.queue_offset for place in places] == [again, again + 1]
+    copy(apaches, ours)
+    commit(ours)
+    for _ in range(2):
+        assert texts(ours) == [*old, b"new", b"newer"]
+        assert texts(ours, queue_id=1) == [b"other"]
+        records = ours.read(*ORDERS, 0, 32, 1 << 20).records
+        assert [decode_record(bytes(one))[0].queue_offset for one in records] == list(range(7))
+        assert decode_record(ours.read_at(places[1].physical_offset))[0].body == b"newer"
+        if start == "clean":
+            ours.close()
+        else:
+            ours.abandon()
+        if start == "without queues":
+            disk.remove("consumequeue")
+        ours = opened(disk, "n1")
+        commit(ours)
+    apaches.close()
+
+
+def test_a_queue_that_apaches_leader_forgot() -> None:
+    """All records of one queue expired, and it begins at 0 again: the other queues of its topic keep their entries."""
+    apaches, ours = leader(), opened(disk := MemoryDisk(), "n1")
+    apaches.append([FIRST_RECORD, record(b"old"), record(b"older")], NOW_MS)
+    while apaches.ledger.end_position < 2 * CONFIG.segment_size:
+        apaches.append([record(bytes(4_000), queue_id=1)], NOW_MS)
+    commit(apaches)
+    copy(apaches, ours)
+    commit(ours)
+    for store in (apaches, ours):
+        store.ledger.begin_flush()()
+        assert store.expire(NOW_MS + 1_000 * 3_600_000, at_any_hour=True) > 0
+        assert texts(store) == []
+    kept = texts(ours, queue_id=1)
+    assert kept
+    apaches._next[ORDERS] = 0
+    apaches.append([record(b"new"), record(b"newer")], NOW_MS)
+    copy(apaches, ours)
+    commit(ours)
+    for _ in range(2):
+        assert (ours.min_offset(*ORDERS), ours.max_offset(*ORDERS)) == (0, 2)
+        assert texts(ours) == [b"new", b"newer"]
+        assert texts(ours, queue_id=1) == kept
+        ours.close()
+        ours = opened(disk, "n1")
+    apaches.close()
 
 
 def test_the_majority_decides_what_is_flushed() -> None:

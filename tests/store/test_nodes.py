@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, event
@@ -253,11 +254,11 @@ def test_a_connection_lost_in_a_commit_of_a_node(
     dialect = database._engine.dialect
     plain = dialect.do_commit
 
-    def lose(connection: object) -> None:
+    def lose(connection: Any) -> None:
         if commits:
-            plain(connection)  # type: ignore[arg-type]
+            plain(connection)
         else:
-            dialect.do_rollback(connection)  # type: ignore[arg-type]
+            dialect.do_rollback(connection)
         raise OperationalError("COMMIT", None, Exception("the connection broke"))
 
     monkeypatch.setattr(dialect, "do_commit", lose)

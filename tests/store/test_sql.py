@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, event
 
 from mqtrail.store import LogDiffers, MemoryDisk, PendingRecord, RealDisk, Retention, StoreBroken, StoreError, StoreFull
 from mqtrail.store.sql import SqlStore, look_at
+from mqtrail.store.sql.engines import addresses_of, parse, shown_url
 from mqtrail.store.sql.queues import Allotment, TableQueue
 from mqtrail.wire import InvalidParameter, QueryNotFound, decode_record
 
@@ -343,7 +344,7 @@ def test_expired_messages_leave_their_tables(tmp_path: Path, sql: sqlite3.Connec
 
 def test_retention_waits_for_its_hours(store: SqlStore) -> None:
     """Outside of delete_hours nothing expires as long as the disk has space."""
-    store.retention = Retention(retention_ms=0, delete_hours=())
+    store.retention = Retention(retention_ms=0, delete_hours=(), expire_ratio=1.0)
     store.append([record()], NOW_MS)
     store.flush()
     assert store.expire(NOW_MS + 5_000) == 0
@@ -479,3 +480,15 @@ def test_who_the_writer_is(tmp_path: Path, sql: sqlite3.Connection) -> None:
     with closing(opened(tmp_path)):
         pass
     assert [one.writer for one in look_at(sqlite_url(tmp_path)).writers] == [501]
+
+
+def test_a_url_may_have_several_addresses() -> None:
+    """As in the URLs of libpq: parted by commas. The password is not shown, and an address must be one."""
+    found = parse("postgresql://u:p%40s,x@h1:5432,h2,[::1]:7/orders?sslmode=require")
+    assert addresses_of(found) == [("h1", 5432), ("h2", None), ("::1", 7)]
+    assert shown_url(found) == "postgresql://u:***@h1:5432,h2,[::1]:7/orders?sslmode=require"
+    assert addresses_of(parse("mysql://u@h1/orders")) == [("h1", None)]
+    assert parse("sqlite:////tmp/a,b.db").database == "/tmp/a,b.db"
+    for wrong in ("h 2", "h2:port", "", "[h2"):
+        with pytest.raises(InvalidParameter, match=r"found the address .* expected host or host:port"):
+            parse(f"mysql://u:secret@h1,{wrong}/orders")

@@ -690,6 +690,11 @@ HISTORIES = (
     # --- broadcasting
     History("broadcasting").pub().stored().scanned().group(CLIENT, "10.0.0.3@1#1", offset=None, model="BROADCASTING")
     .handled().handled(0.03, request="R2").expect(CG="CONSUMED"),
+    History("broadcasting, its clients recorded their local offsets").pub().stored().scanned()
+    .group(CLIENT, "10.0.0.3@1#1", offset=None, model="BROADCASTING").handled().handled(0.03, request="R2")
+    .trace("OffsetCommit", 1, group_name=GROUP, topic=TOPIC, store_broker_name=BROKER, store_queue_id=0,
+           consumer_offset=8)
+    .expect(CG="CONSUMED"),
     History("broadcasting, nothing delivered").pub().stored().scanned().group(CLIENT, offset=None, model="BROADCASTING")
     .expect(),
     History("broadcasting, failed and dropped").pub().stored().scanned()

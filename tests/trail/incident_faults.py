@@ -98,6 +98,18 @@ def _broker_restart(lake: IncidentLake, group: str, minutes: int) -> str:
     return f"broker = {broker}"
 
 
+def _fail_over(lake: IncidentLake, group: str, minutes: int) -> str:
+    """The samples of a broker restart, and the record of another broker of the group that became master."""
+    condition = _broker_restart(lake, group, minutes)
+    broker = condition.removeprefix("broker = ")
+    [(at_ms,)] = lake.ask("SELECT max(sampled_ms) FROM samples WHERE status = 'FAILED'")
+    lake.insert(
+        trail.BROKER_EVENTS, source="trace", event="BECAME_MASTER", event_ms=at_ms, event_broker_name=broker,
+        address="10.0.0.2:10911", epoch=2, before_address="10.0.0.1:10911", before_until_ms=at_ms - 5_000,
+    )  # fmt: skip
+    return condition
+
+
 def _deployment(lake: IncidentLake, group: str, minutes: int) -> str:
     span = lake.span(minutes)
     lake.verdict("client = replace(client, '@100#', '@200#')", lake.of_group(group, (span[0], 2**60), 1.0))
@@ -179,6 +191,13 @@ FAULTS: dict[str, Fault] = {
         _broker_restart,
         ("DELETE FROM attempts", "UPDATE trajectories SET broker_name = '' WHERE send_codes LIKE '%RETRIED'",
          "DELETE FROM samples WHERE status = 'FAILED'"),
+        minutes=5,
+    ),
+    "fail-over": Fault(
+        "MASTER_CHANGED",
+        _fail_over,
+        ("DELETE FROM attempts", "UPDATE trajectories SET broker_name = '' WHERE send_codes LIKE '%RETRIED'",
+         "DELETE FROM samples WHERE status = 'FAILED'", "DELETE FROM broker_events"),
         minutes=5,
     ),
     "deployment": Fault("DEPLOYMENT", _deployment, (_NO_CLIENT_SAMPLES, _NO_CLIENTS)),

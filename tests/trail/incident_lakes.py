@@ -35,6 +35,7 @@ READ = (
     trail.GAPS,
     trail.CLIENT_RECORDS,
     trail.CLOCK_BOUNDS,
+    trail.BROKER_EVENTS,
 )
 
 

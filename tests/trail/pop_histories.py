@@ -75,6 +75,12 @@ RECORDED_POPS = (
     .expect(knowledge="INCOMPLETE", CG="CONSUMED", group_reasons=("POP_ACKED",)),
     popped_at(popped("POP, given up by the client").handled(success=False), 0.01, acked=0.05)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("POP_GIVEN_UP",)),
+    popped_at(again(popped("POP, its second attempt was acknowledged and not traced").handled(success=False)), 13, 73,
+              acked=13.1, times=1)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("POP_GIVEN_UP",)),
+    popped_at(again(popped("POP, acknowledged after more attempts than consumers make"), times=17), 13, 73, acked=13.1,
+              times=17)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("POP_GIVEN_UP",)),
     popped_at(popped("POP, acknowledged just now"), 560, 620, acked=595)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_PENDING",)),
     popped_at(popped("POP, acknowledged, a copy may still be made"), 560, 620, acked=571)

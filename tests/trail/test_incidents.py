@@ -29,7 +29,8 @@ def with_fault(name: str, seed: int, *, second: bool = True) -> tuple[IncidentLa
     group = lake.group()
     expected = FAULTS[name].put(lake, group, FAULTS[name].minutes)
     if second:
-        others = sorted(set(FAULTS) - {name, "broker restart", "wrong clock", "consumer ahead", "deployment"})
+        apart = {name, "broker restart", "fail-over", "wrong clock", "consumer ahead", "deployment"}
+        others = sorted(set(FAULTS) - apart)
         other = random.Random(f"{name}{seed}").choice(others)
         FAULTS[other].put(lake, f"G{(int(group[1]) + 1 + seed % (TOPICS - 1)) % TOPICS}a", 3)
     return lake, expected
@@ -96,6 +97,21 @@ def test_poison_key_beside_a_group_that_fails() -> None:
     )
     found = incidents_of(lake)
     assert any(one.cause == "POISON_KEY" and expected in conditions_of(one) for one in found), found
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_fail_over_of_the_only_group(is_known: bool) -> None:
+    """All messages are of one broker, so no condition tells the bad ones from others: the event of the broker does."""
+    lake = IncidentLake(3, messages=6_000)
+    lake.ask("UPDATE trajectories SET broker_name = 'broker-a'")
+    FAULTS["fail-over"].put(lake, "G1a", 5)
+    lake.ask("UPDATE trajectories SET broker_name = 'broker-a'")
+    lake.ask("UPDATE broker_events SET event_broker_name = 'broker-a'")
+    if not is_known:
+        lake.ask("DELETE FROM broker_events")
+    [one] = [each for each in incidents_of(lake) if each.symptoms.startswith("SENDS_FAIL")]
+    assert one.cause == ("MASTER_CHANGED" if is_known else NO_SINGLE_CAUSE.name)
+    assert ("changes of the master" in one.neighbours) is is_known
 
 
 def test_healthy_lake_has_no_incident() -> None:

@@ -69,11 +69,13 @@ def delivered_again(msg: Message, group: Group, handed: list[Delivery]) -> bool:
 def added(msg: Message, group: Group, handed: list[Delivery]) -> set[str]:
     """Codes beside the state."""
     done = [one for one in handed if one.outcome == "OK"]
+    begun = min((one.start_ms for one in done), default=0)
+    failed_first = not group.broadcast and any(one.outcome == "FAILED" and (one.end_ms or 0) <= begun for one in handed)
     return {
         code
         for code, holds in (
             ("CONSUMED_SLOW", any((one.end_ms or 0) - one.start_ms >= 1_000 for one in done)),
-            ("CONSUMED_AFTER_RETRY", done and min(one.times for one in done) > 0),
+            ("CONSUMED_AFTER_RETRY", done and (min(one.times for one in done) > 0 or failed_first)),
             ("DUPLICATE_DELIVERY", delivered_again(msg, group, handed)),
             ("DUPLICATE_PROCESSING", len(done) > 1),
         )

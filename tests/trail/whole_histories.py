@@ -82,7 +82,7 @@ WHOLE_HISTORIES = (
     History("ordered, failed at one client, and begun again by another").pub().stored().scanned().group(CLIENT)
     .says("true")
     .handled(success=False).handled(1.1, success=False, request="R2", times=1).handled(5, request="R3")
-    .expect(CG="CONSUMED"),
+    .expect(CG="CONSUMED,CONSUMED_AFTER_RETRY"),
     History("ordered, failed at three clients").pub().stored().scanned().group(CLIENT, offset=7).says("true")
     .handled(success=False).handled(5, success=False, request="R2").handled(AS_OF - 5, success=False, request="R3")
     .expect(CG="RETRYING"),
@@ -96,14 +96,18 @@ WHOLE_HISTORIES = (
       )),
     History("ordered, failed, done, and begun again by another client").pub().stored().scanned().group(CLIENT)
     .handled(success=False).handled(1.1, request="R2", times=1).handled(5, request="R3")
-    .expect(CG="CONSUMED,DUPLICATE_DELIVERY,DUPLICATE_PROCESSING"),
+    .expect(CG="CONSUMED,CONSUMED_AFTER_RETRY,DUPLICATE_DELIVERY,DUPLICATE_PROCESSING"),
     History("done, and failed when it was handed over again").pub().stored().scanned().group(CLIENT).handled()
     .handled(5, success=False, request="R2").expect(CG="CONSUMED,DUPLICATE_DELIVERY"),
     History("failed after it was handed over again").pub().stored().scanned().group(CLIENT)
     .handled(success=False, cost=10).handled(5, request="R2").expect(CG="CONSUMED,DUPLICATE_DELIVERY"),
     History("failed, and handed over again while its copy waits").pub().stored().scanned().group(CLIENT)
     .handled(success=False).retry_copy(0.1, 1, waits=True, due=AS_OF + 10).handled(5, request="R2")
-    .expect(CG="CONSUMED,DUPLICATE_DELIVERY"),
+    .expect(CG="CONSUMED,CONSUMED_AFTER_RETRY,DUPLICATE_DELIVERY"),
+    History("failed, and handed over again by another client while its copy waits").pub().stored().scanned()
+    .group(CLIENT, OTHER).handled(success=False, trace_client_id=CLIENT)
+    .retry_copy(0.1, 1, waits=True, due=AS_OF + 10).handled(5, request="R2", trace_client_id=OTHER)
+    .expect(knowledge="INCOMPLETE", CG="CONSUMED,DUPLICATE_DELIVERY", group_reasons=("CLOCKS_NOT_COMPARED",)),
     # --- readers of dead letters, and of topics to which messages are forwarded under their ids
     later(reads(dead("dead, and read from the dead-letter topic"), DLQ)).handled(11, group="CG2", request="R9", times=2)
     .expect(CG="DEAD_LETTERED", CG2="CONSUMED").expect(msg=2, CG="CONSUMED"),

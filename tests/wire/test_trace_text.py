@@ -1,7 +1,6 @@
 """Trace records: Apache's texts byte for byte, every layout of all releases, and one bad record among good ones."""
 
 import re
-from dataclasses import fields
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -427,10 +426,10 @@ def test_cloud_records_without_terminator_are_separated(after: str) -> None:
     assert records[0] == SUB_BEFORE
     assert [getattr(record, "msg_id", None) for record in records[1:4]] == ["0", "1", "2"]
     assert all(
-        getattr(record, field.name) == getattr(expected, field.name)
+        getattr(record, name) == getattr(expected, name)
         for record in records[1:4]
-        for field in fields(SubAfter)
-        if field.name != "msg_id"
+        for name in SubAfter.__struct_fields__
+        if name != "msg_id"
     )
     assert records[4:] == decode_trace(text(after))[0]
 
@@ -559,9 +558,7 @@ def test_layouts_and_classes_agree() -> None:
     assert set(RECORD_CLASSES) == set(TRACE_LAYOUTS)
     for name, layouts in TRACE_LAYOUTS.items():
         longest = layouts[-1]
-        assert [field.attribute for field in longest.fields] == [
-            field.name for field in fields(RECORD_CLASSES[name])
-        ], name
+        assert tuple(field.attribute for field in longest.fields) == RECORD_CLASSES[name].__struct_fields__, name
         counts = [count for layout in layouts for count in (layout.count_min, layout.count_max)]
         assert counts[-1] is None
         assert counts[:-1] == sorted(count for count in counts[:-1] if count is not None)

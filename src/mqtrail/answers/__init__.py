@@ -28,9 +28,21 @@ from .cluster import (
     TopicRow,
     TopicsAnswer,
 )
-from .doctor import BrokerHealth, CodeHealth, Diagnosis, GroupTrace, TraceTopicHealth, examine
+from .doctor import (
+    DOCTOR_FINDINGS,
+    BrokerHealth,
+    CodeHealth,
+    Diagnosis,
+    DoctorFinding,
+    GroupTrace,
+    TraceTopicHealth,
+    examine,
+)
 from .evidence import EvidencePlace, evidence_place
 from .model import (
+    CHANGE_TEXTS,
+    BrokerChange,
+    BrokerChanges,
     CodeCount,
     CoverageTime,
     Event,
@@ -47,10 +59,12 @@ from .model import (
     Trajectory,
     VerdictThresholds,
     as_json,
+    change_line,
     change_text,
     duration_text,
     export_line,
     moment_text,
+    named_broker,
     number_text,
 )
 from .operations import (
@@ -115,6 +129,7 @@ from .waiting import (
     DelayedAnswer,
     DelayLevelRow,
     DueCount,
+    GroupCopies,
     HalfRow,
     PoppedGroupRow,
     PoppedRow,
@@ -142,6 +157,8 @@ _LATE: Final = {
 """Name -> its module. They need DuckDB and Arrow, which take a third of a second to import: at their first use."""
 
 __all__ = [
+    "CHANGE_TEXTS",
+    "DOCTOR_FINDINGS",
     "ELECTION_REASONS",
     "FACETS",
     "FIELDS",
@@ -150,6 +167,8 @@ __all__ = [
     "VIEWS",
     "Answers",
     "BrokerAccessAnswer",
+    "BrokerChange",
+    "BrokerChanges",
     "BrokerHealth",
     "BrokerPolicy",
     "BrokerRow",
@@ -172,6 +191,7 @@ __all__ = [
     "DelayLevelRow",
     "DelayedAnswer",
     "Diagnosis",
+    "DoctorFinding",
     "DueCount",
     "ElectedGroup",
     "Event",
@@ -181,6 +201,7 @@ __all__ = [
     "FacetsAnswer",
     "FreshSource",
     "FreshnessAnswer",
+    "GroupCopies",
     "GroupOnBroker",
     "GroupRow",
     "GroupTrace",
@@ -249,6 +270,7 @@ __all__ = [
     "View",
     "ViewColumn",
     "as_json",
+    "change_line",
     "change_text",
     "compared_spans",
     "duration_text",
@@ -256,6 +278,7 @@ __all__ = [
     "examine",
     "export_line",
     "moment_text",
+    "named_broker",
     "number_text",
     "parse_query",
     "query_text",
@@ -265,8 +288,9 @@ __all__ = [
     "search_command",
 ]
 
+if not TYPE_CHECKING:  # so that the type checker reports names that do not exist
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LATE[name], __name__), name)
+    def __getattr__(name: str) -> Any:
+        if name not in _LATE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_LATE[name], __name__), name)

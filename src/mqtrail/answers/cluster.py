@@ -21,6 +21,7 @@ from mqtrail.wire import (
 )
 
 from .changes.setting_kinds import is_secret_setting
+from .joined import ClusterOverview, JoinedAnswers
 from .masters import masters_of
 from .model import Scope
 from .operations import (
@@ -32,7 +33,17 @@ from .operations import (
     name_servers,
     replication,
 )
-from .waiting import ROWS_DEFAULT, DelayedAnswer, PopsAnswer, TransactionsAnswer, delayed, pops, transactions
+from .waiting import (
+    ROWS_DEFAULT,
+    DelayedAnswer,
+    GroupCopies,
+    PopsAnswer,
+    TransactionsAnswer,
+    delayed,
+    group_copies,
+    pops,
+    transactions,
+)
 
 T = TypeVar("T")
 OLDEST_COUNT: Final = 10  # messages that wait, of one group
@@ -208,11 +219,12 @@ class GroupWait:
 
 @dataclass(frozen=True, slots=True)
 class LagAnswer:
-    """The lag of all groups, or of one. waits: a row for each group of lag, in its order."""
+    """The lag of all groups, or of one. waits: a row for each group of lag, in its order. copies: of one group."""
 
     scope: Scope
     waits: tuple[GroupWait, ...]
     lag: ClusterLag
+    copies: GroupCopies | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,10 +263,15 @@ class ClusterAnswers:
     def __init__(self, namesrv: str, instance: InstanceConfig | None = None) -> None:
         self.namesrv = namesrv
         self._admin = SyncAdmin(namesrv, config=instance)
+        self._joined = JoinedAnswers()
 
     def close(self) -> None:
         """Close the connections."""
         self._admin.close()
+
+    def overview(self) -> ClusterOverview:
+        """Return what several people watch at the same time: what is found for one is given to all for 5 s."""
+        return ClusterOverview(self, self._joined)
 
     def brokers(self) -> BrokersAnswer:
         """Return every broker with its counters."""
@@ -402,7 +419,11 @@ class ClusterAnswers:
             GroupWait(one.group_name, _sum(one.topics.lag_count, one.retry.lag_count), one.lag_ms, one.is_unknown)
             for one in found.groups
         )
-        return LagAnswer(self._scope(found.problems, found.as_of_ms), waits, found)
+        if group is None:
+            return LagAnswer(self._scope(found.problems, found.as_of_ms), waits, found)
+        omissions = [*found.problems]
+        copies = group_copies(self._admin, group, omissions)
+        return LagAnswer(self._scope(omissions, found.as_of_ms), waits, found, copies)
 
     def _each_master(self, ask: Callable[[str], T]) -> tuple[dict[str, T], list[str]]:
         """Ask every master; return answers by broker name, and a sentence for each failure. MQError: no master."""

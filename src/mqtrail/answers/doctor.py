@@ -7,8 +7,9 @@ from the sample. A group without a record may have had nothing to trace, so it i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from mqtrail import trail
 from mqtrail.client import InstanceConfig, PullStatus, RouteNotFound, SyncAdmin
@@ -33,6 +34,24 @@ from .model import Scope
 
 PULL_COUNT = 32
 GROUPS_MAX = 500  # most groups whose clients are queried
+NAMES_MAX = 10  # groups that one sentence names
+DOCTOR_FINDINGS: Final[dict[str, str]] = {
+    "index_off": "{broker}: messageIndexEnable is false, so look-ups find only messages in the lake",
+    "silent_groups": "online groups without a record in the sample: {groups}; check that their consumers enable trace",
+    "many_silent_groups": "online groups without a record in the sample: {groups} and {more} more; check that their "
+    "consumers enable trace",
+    "unnumbered": "no client numbers its trace messages, so records that a client dropped cannot be detected",
+    "rejects": "{rejects} records did not decode: {reasons}",
+    "read_only": "the pipeline reads the trace topic and the topics given with --topic; it writes nothing to this "
+    "cluster",
+    "trace_topic_unknown": "topic {topic} could not be queried",
+    "trace_topic_missing": "topic {topic} does not exist: set traceTopicEnable=true on a broker, or create it",
+    "no_trace_records": "no trace record in the newest {sampled} messages of {topic}: enable trace in clients",
+    "no_client_records": "only the mqtrail client writes these records; the sample contains none",
+    "brokers_silent": "broker {brokers} did not answer",
+    "no_topics": "there is no business topic yet",
+}
+"""What the doctor advises, and why a code cannot be judged. The console has these sentences in other languages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +106,31 @@ class GroupTrace:
 
 
 @dataclass(frozen=True, slots=True)
+class DoctorFinding:
+    """A sentence of DOCTOR_FINDINGS, by its name, with the values in it."""
+
+    name: str
+    values: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return the sentence in English."""
+        return DOCTOR_FINDINGS[self.name].format_map(self.values)
+
+
+@dataclass(frozen=True, slots=True)
 class CodeHealth:
-    """Whether a code can be judged here: 'yes' or 'no'. why: the reason of 'no'."""
+    """Whether a code can be judged here: 'yes' or 'no'. why: the reason of 'no'; reasons: its parts."""
 
     code: str
     about: str
     judged: str
     why: str = ""
+    reasons: tuple[DoctorFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The result of `examine`. why: the reason if no broker could be queried."""
+    """The result of `examine`. findings: what `advice` says, by name. why: the reason if no broker could be queried."""
 
     scope: Scope
     brokers: tuple[BrokerHealth, ...] = ()
@@ -108,6 +140,7 @@ class Diagnosis:
     codes: tuple[CodeHealth, ...] = ()
     advice: tuple[str, ...] = ()
     why: str = ""
+    findings: tuple[DoctorFinding, ...] = ()
 
 
 def examine(
@@ -150,7 +183,8 @@ def _examine(admin: SyncAdmin, namesrv: str, now_ms: int, trace_topic: str, samp
         tuple(omissions),
     )
     codes = tuple(_code(code, available) for code in trail.CODES.values())
-    return Diagnosis(scope, brokers, topics, trace, groups, codes, _advice(brokers, trace, groups))
+    findings = tuple(_advice(brokers, trace, groups))
+    return Diagnosis(scope, brokers, topics, trace, groups, codes, tuple(map(str, findings)), findings=findings)
 
 
 def _broker(admin: SyncAdmin, cluster: str, name: str, address: str) -> BrokerHealth:
@@ -285,28 +319,28 @@ def _groups(
     return tuple(found)
 
 
-def _available(brokers: tuple[BrokerHealth, ...], trace: TraceTopicHealth, topics: tuple[str, ...]) -> dict[str, str]:
-    """Evidence (trail's needs) -> '' if it is available, else why not."""
+def _available(
+    brokers: tuple[BrokerHealth, ...], trace: TraceTopicHealth, topics: tuple[str, ...]
+) -> dict[str, DoctorFinding | None]:
+    """Evidence (trail's needs) -> None if it is available, else why not."""
     types = {name.split("/")[0] for name in trace.records}
-    no_trace = ""
+    no_trace = None
     if trace.exists is None:
-        no_trace = f"topic {trace.name} could not be queried"
+        no_trace = DoctorFinding("trace_topic_unknown", {"topic": trace.name})
     elif not trace.exists:
-        no_trace = f"topic {trace.name} does not exist: set traceTopicEnable=true on a broker, or create it"
+        no_trace = DoctorFinding("trace_topic_missing", {"topic": trace.name})
     elif not types & {"Pub", "SubBefore", "SubAfter"}:
-        no_trace = (
-            f"no trace record in the newest {trace.sampled_count} messages of {trace.name}: enable trace in clients"
-        )
+        no_trace = DoctorFinding("no_trace_records", {"sampled": f"{trace.sampled_count}", "topic": trace.name})
     no_client = no_trace
     if not no_client and not types & {"PubAttempt", "SubResult", "TraceBatch"}:
-        no_client = "only the mqtrail client writes these records; the sample contains none"
+        no_client = DoctorFinding("no_client_records")
     unreachable = [broker.name for broker in brokers if not broker.has_offsets]
-    sampled = f"broker {', '.join(unreachable)} did not answer" if len(unreachable) == len(brokers) else ""
-    no_messages = "" if topics else "there is no business topic yet"
+    is_silent = len(unreachable) == len(brokers)
+    sampled = DoctorFinding("brokers_silent", {"brokers": ", ".join(unreachable)}) if is_silent else None
     return {
         "trace": no_trace,
         "client": no_client,
-        "messages": no_messages,
+        "messages": None if topics else DoctorFinding("no_topics"),
         "retry": sampled,
         "offsets": sampled,
         "clients": sampled,
@@ -315,27 +349,31 @@ def _available(brokers: tuple[BrokerHealth, ...], trace: TraceTopicHealth, topic
     }
 
 
-def _code(code: trail.Code, available: Mapping[str, str]) -> CodeHealth:
-    why = dict.fromkeys(available[need] for need in code.needs if available[need])
-    return CodeHealth(code.name, code.about, "no" if why else "yes", "; ".join(why))
+def _code(code: trail.Code, available: Mapping[str, DoctorFinding | None]) -> CodeHealth:
+    reasons: list[DoctorFinding] = []
+    for need in code.needs:
+        why = available[need]
+        if why is not None and why not in reasons:
+            reasons.append(why)
+    words = "; ".join(map(str, reasons))
+    return CodeHealth(code.name, code.about, "no" if reasons else "yes", words, tuple(reasons))
 
 
 def _advice(
     brokers: tuple[BrokerHealth, ...], trace: TraceTopicHealth, groups: tuple[GroupTrace, ...]
-) -> tuple[str, ...]:
-    advice = []
+) -> Iterable[DoctorFinding]:
     for broker in brokers:
         if broker.index is False:
-            advice.append(f"{broker.name}: messageIndexEnable is false, so look-ups find only messages in the lake")
+            yield DoctorFinding("index_off", {"broker": broker.name})
     silent = [group.name for group in groups if group.client_count and not group.is_traced]
     if trace.sampled_count and silent:
-        names = ", ".join(silent[:10]) + (f" and {len(silent) - 10} more" if len(silent) > 10 else "")
-        advice.append(f"online groups without a record in the sample: {names}; check that their consumers enable trace")
+        names, more = ", ".join(silent[:NAMES_MAX]), len(silent) - NAMES_MAX
+        if more > 0:
+            yield DoctorFinding("many_silent_groups", {"groups": names, "more": f"{more}"})
+        else:
+            yield DoctorFinding("silent_groups", {"groups": names})
     if trace.records and not trace.numbered_clients:
-        advice.append("no client numbers its trace messages, so records that a client dropped cannot be detected")
+        yield DoctorFinding("unnumbered")
     if trace.rejects:
-        advice.append(f"{trace.rejects} records did not decode: {'; '.join(trace.reject_reasons)}")
-    advice.append(
-        "the pipeline reads the trace topic and the topics given with --topic; it writes nothing to this cluster"
-    )
-    return tuple(advice)
+        yield DoctorFinding("rejects", {"rejects": f"{trace.rejects}", "reasons": "; ".join(trace.reject_reasons)})
+    yield DoctorFinding("read_only")

@@ -14,6 +14,7 @@ from typing import Any
 from mqtrail import trail
 from mqtrail.client import RouteNotFound, SyncAdmin
 from mqtrail.wire import (
+    BROKER_EVENTS_KEY,
     DELAY_LEVELS_DEFAULT,
     DELAY_LEVELS_MS,
     PROPERTY_DELAY,
@@ -62,6 +63,7 @@ class LiveEvidence:
     has_unread_trace: bool = False  # a trace message about it, or records in one, could not be decoded
     ids: set[str] = field(default_factory=set)
     trace_places: set[tuple[Any, ...]] = field(default_factory=set)
+    broker_events: list[Row] = field(default_factory=list)  # the latest ones; no judgement reads them
 
     def add(self, relation: str, row: Row) -> None:
         """Add one row."""
@@ -123,7 +125,21 @@ def gather(
         waiting = [*waiting, *sorted(live.ids - done - set(waiting))]
     if waiting:
         live.omissions.append(f"only {len(done)} of the ids that {asked!r} leads to were followed")
+    if live.is_traced or live.knows_message:
+        _broker_events(admin, live, cluster, trace_topic)
     return live
+
+
+def _broker_events(admin: SyncAdmin, live: LiveEvidence, cluster: str, trace_topic: str) -> None:
+    """Add the latest events of each broker. They have a key of their own; brokers without it write none."""
+    try:
+        found = admin.query(trace_topic, BROKER_EVENTS_KEY)
+    except MQError:
+        return  # the look-up of the trace said it
+    for message in found.messages:
+        if message.undecodable is None:
+            rows = trail.trace_rows(trace_place(message, cluster, trace_topic), message.body)
+            live.broker_events += [row for relation, row in rows if relation is trail.BROKER_EVENTS]
 
 
 def _client_ids(admin: SyncAdmin, asked: str) -> set[str]:
@@ -186,6 +202,8 @@ def _records(live: LiveEvidence, message: MessageExt, asked: str, cluster: str, 
     for relation, row in trail.trace_rows(trace_place(message, cluster, trace_topic), message.body):
         if relation is trail.TRACE_REJECTS:
             reasons.append(row["reason"])
+        elif relation is trail.BROKER_EVENTS:
+            continue  # about no message
         elif row["record_type"] == "TraceLoss":
             live.add_trace(row)
         elif asked in (row["msg_id"], row["offset_msg_id"], *row["keys"].split()):

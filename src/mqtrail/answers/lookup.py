@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +20,7 @@ from . import incidents, proving, queries
 from . import neighbours as near
 from . import rejects as refused
 from . import search as searching
+from .broker_changes import broker_changes, with_broker_changes
 from .clocks import host_clocks, with_clocks
 from .coverage import with_coverage
 from .freshness import freshness
@@ -27,8 +28,9 @@ from .history import latency_comparison, latency_history, verdict_history
 from .lag_sql import OVER_MS
 from .lake_lag import lake_lag
 from .lakeview import LakeView, UnknownCluster, read_trajectories
-from .live import LiveEvidence, gather
+from .live import LiveEvidence, Row, gather
 from .model import (
+    BrokerChanges,
     LatencySegment,
     Report,
     Scope,
@@ -143,17 +145,21 @@ class Answers:
         *,
         settings: IncidentSettings | None = None,
         is_kept: bool = True,
+        recent_s: float | None = None,
     ) -> IncidentsAnswer:
         """Search the causes of bad messages in [first_ms, end_ms), by default in the last day of the lake. LakeError.
 
         What the search finds with default settings is kept in the lake's table; if a pipeline writes the lake, after
-        its next cycle. is_kept=False: it writes nothing, and is shared with others.
+        its next cycle. is_kept=False: it writes nothing, and is shared with others; recent_s: how old it may be.
         """
         wanted = settings or IncidentSettings()
         question = None if is_kept else ("incidents", first_ms, end_ms, wanted)
         with self._lent() as view:
             answer, found = self._answer(
-                view, lambda read: incidents.search_incidents(read, now_ms, first_ms, end_ms, wanted), question
+                view,
+                lambda read: incidents.search_incidents(read, now_ms, first_ms, end_ms, wanted),
+                question,
+                recent_s,
             )
             if not is_kept or answer.first_ms is None or answer.end_ms is None or wanted != IncidentSettings():
                 return answer
@@ -180,6 +186,12 @@ class Answers:
         return self._ask(
             lambda view: verdict_history(view, now_ms, *_range(view, first_ms, end_ms, is_last_day)), question
         )
+
+    def broker_changes(
+        self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None, *, broker: str = ""
+    ) -> BrokerChanges:
+        """Return the starts, stops and changes of the role of brokers in [first_ms, end_ms). LakeError."""
+        return self._ask(lambda view: broker_changes(view, now_ms, first_ms, end_ms, broker))
 
     def freshness(self, now_ms: int) -> FreshnessAnswer:
         """Return until when the lake knows each of its sources. LakeError."""
@@ -249,10 +261,12 @@ class Answers:
         with self._lent() as view:
             return self._answer(view, ask, question)
 
-    def _answer(self, view: LakeView, ask: Callable[[LakeView], T], question: Hashable) -> T:
+    def _answer(
+        self, view: LakeView, ask: Callable[[LakeView], T], question: Hashable, recent_s: float | None = None
+    ) -> T:
         if self._opened is None or question is None:
             return view.read(ask)
-        return self._opened.shared((self._cluster, question), view, ask)
+        return self._opened.shared((self._cluster, question), view, ask, recent_s)
 
     @contextmanager
     def _lent(self) -> Iterator[LakeView]:
@@ -308,17 +322,20 @@ class Answers:
         elif view is not None:
             omission = "messages newer than the lake were not searched: pass --namesrv to query the cluster"
             scope = replace(scope, omissions=(*scope.omissions, omission))
-        found = self._explained(view, found)
+        found = self._explained(view, found, [] if live is None else live.broker_events)
         return replace(_conclude(asked, found, live, scope, is_whole), judged_with=judged_with if found else ())
 
     @staticmethod
-    def _explained(view: LakeView | None, found: Sequence[Trajectory]) -> list[Trajectory]:
-        if view is None:
-            return with_clocks(None, found)
-        try:
-            return view.read(lambda read: with_coverage(read, with_clocks(read, found)))
-        except LakeError:  # which the scope says already
-            return with_clocks(None, found)
+    def _explained(view: LakeView | None, found: Sequence[Trajectory], events: Sequence[Row]) -> list[Trajectory]:
+        """Return trajectories with what explains them. events: rows of trail.BROKER_EVENTS of the cluster."""
+
+        def explained(read: LakeView) -> list[Trajectory]:
+            return with_broker_changes(read, with_coverage(read, with_clocks(read, found)), events)
+
+        if view is not None:
+            with suppress(LakeError):  # which the scope says already
+                return view.read(explained)
+        return with_broker_changes(None, with_clocks(None, found), events)
 
     def _ask_cluster(
         self, asked: str, found: Sequence[Trajectory], view: LakeView | None, now_ms: int

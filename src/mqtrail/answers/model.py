@@ -112,6 +112,31 @@ class CoverageTime:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerChange:
+    """An event of a broker (a row of trail.BROKER_EVENTS). evidence: as of Event; of a sample `sample:` and its time.
+
+    broker: the name that all brokers of a group have. broker_id: which one. before_until_ms: until when the master
+    before was known to be it. None and '': not known, or not part of such an event.
+    """
+
+    at_ms: int | None
+    broker: str
+    event: str
+    broker_id: str
+    address: str
+    epoch: int | None
+    reason: str
+    before_id: str
+    before_address: str
+    before_epoch: int | None
+    before_until_ms: int | None
+    from_offset: int | None
+    to_offset: int | None
+    detail: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Trajectory:
     """The path of one message as of as_of_ms (a row of trail.TRAJECTORIES and its verdicts)."""
 
@@ -138,6 +163,7 @@ class Trajectory:
     groups: tuple[GroupVerdict, ...] = ()
     events: tuple[Event, ...] = ()
     coverage: tuple[CoverageTime, ...] = ()  # of one that is not COMPLETE: times that may explain what is missing
+    broker_changes: tuple[BrokerChange, ...] = ()  # of the masters of its brokers, during its time
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +185,49 @@ class TraceAnswer:
     why: str = ""
     judged_with: tuple[VerdictThresholds, ...] = ()
 
+
+@dataclass(frozen=True, slots=True)
+class BrokerChanges:
+    """Events of brokers, the latest first. matched_count: all in the scope."""
+
+    scope: Scope
+    matched_count: int
+    changes: tuple[BrokerChange, ...]
+
+
+def change_line(one: BrokerChange) -> str:
+    """Return an event of a broker as one line: which broker, what happened, why, and who was master before."""
+    words = [f"{one.broker}:", named_broker(one.address, one.broker_id), CHANGE_TEXTS.get(one.event, one.event.lower())]
+    facts = [] if one.epoch is None else [f"epoch {one.epoch}"]
+    facts += [one.reason] if one.reason else []
+    text = " ".join(word for word in words if word) + (f" ({', '.join(facts)})" if facts else "")
+    if one.event == "TRUNCATED" and one.from_offset is not None and one.to_offset is not None:
+        text += f": {one.to_offset - one.from_offset} bytes from {one.from_offset}, kept in {one.detail or '?'}"
+    before = named_broker(one.before_address, one.before_id)
+    if before:
+        known = moment_text(one.before_until_ms, "%H:%M:%S.%f", cut=3)
+        epoch = "" if one.before_epoch is None else f" (epoch {one.before_epoch})"
+        text += f"; before: {before}{epoch}, known as master until {known}"
+    return text
+
+
+def named_broker(address: str, broker_id: str) -> str:
+    """Return the address and the id of a broker, as far as they are known; '' for none."""
+    return f"{address} [{broker_id}]" if address and broker_id else address or broker_id
+
+
+CHANGE_TEXTS = {
+    "STARTED": "started",
+    "STOPPED": "stopped",
+    "BECAME_MASTER": "became master",
+    "BECAME_SLAVE": "became slave",
+    "TRUNCATED": "removed the end of its log",
+    "DROPPED": "lost events",
+    "MASTER_SEEN": "is master",
+    "MASTER_CHANGED": "is the new master",
+    "MASTER_GONE": "has no master",
+}
+"""Event of a broker -> what the line about it says."""
 
 SPLIT_SEGMENTS = ("to_stored", "delay", "to_delivered", "retry", "handler", "total")
 
@@ -338,6 +407,7 @@ class Report:
     worst: tuple[Trajectory, ...]
     rejects: int  # trace records that did not decode
     gaps: tuple[str, ...] = field(default=())
+    broker_changes: tuple[BrokerChange, ...] = ()  # the latest changes of masters, stops and removed ends of logs
 
 
 def moment_text(at_ms: int | None, form: str, *, cut: int = 0, zone: tzinfo = UTC) -> str:

@@ -76,8 +76,13 @@ class OpenLake:
             connection.close()
             self._give_back(lake, identity)
 
-    def shared(self, question: Hashable, view: LakeView, ask: Callable[[LakeView], T]) -> T:
-        """Return ask(view), or the answer that others got to the same question from these commits, or just now."""
+    def shared(
+        self, question: Hashable, view: LakeView, ask: Callable[[LakeView], T], recent_s: float | None = None
+    ) -> T:
+        """Return ask(view), or the answer that others got to the same question from these commits, or just now.
+
+        recent_s: how old an answer from earlier commits may be; None: SHARED_S.
+        """
         if view.damage:
             return view.read(ask)
         with self._lock:
@@ -88,7 +93,7 @@ class OpenLake:
         state = _identity(self.path), tuple(table.version for table in view.lookup.lake)
         with shared.lock:
             is_same = shared.state is not None and shared.state[0] == state[0]
-            is_recent = is_same and time.monotonic() - shared.given_s <= SHARED_S
+            is_recent = is_same and time.monotonic() - shared.given_s <= (SHARED_S if recent_s is None else recent_s)
             if shared.state != state and not is_recent:
                 answer = view.read(ask)
                 if view.damage:  # it may be repaired by the next question

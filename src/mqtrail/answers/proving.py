@@ -83,17 +83,34 @@ def _limits(
     first, end = first_ms or 0, 1 << 62 if end_ms is None else end_ms
     rows = fetch(
         view.connection,
-        "SELECT count(*) AS n, sum(end_offset - first_offset)::bigint AS lost FROM gaps "
-        "WHERE coalesce(to_ms, ?) >= ? AND coalesce(from_ms, 0) < ?",
+        "SELECT count(*) AS n, sum(end_offset - first_offset)::bigint AS lost FROM gaps AS g "
+        f"WHERE coalesce(to_ms, ?) >= ? AND coalesce(from_ms, 0) < ? AND {_concerns(topic)}",
         [1 << 62, first, end],
     )
     if rows[0]["n"]:
-        yield f"{rows[0]['lost']} messages in {rows[0]['n']} ranges of queues were not read in this time"
+        missing = f"{_count(rows[0]['lost'], 'message')} in {_count(rows[0]['n'], 'range')} of queues"
+        yield f"{missing}: not read in this time"
     rows = fetch(view.connection, "SELECT count(*) AS n FROM trace_rejects WHERE trace_store_ms >= ?", [first])
     if rows[0]["n"]:
-        yield f"{rows[0]['n']} trace records since then did not decode"
+        yield f"{_count(rows[0]['n'], 'trace record')} stored since then: not decoded"
     if view.damage:
         yield f"{len(view.damage)} files or tables of the lake could not be read"
+
+
+def _concerns(topic: str) -> str:
+    """SQL of a gap: whether it can hide messages of the topic, or records of them. Messages of another topic cannot:
+    one that was read, so no trace is in it. Clients with a namespace name NAMESPACE%topic without the namespace.
+    """
+    if not topic:
+        return "true"
+    own = f"(g.topic = {literal(topic)} OR ends_with(g.topic, {literal('%' + topic)}))"
+    read = "SELECT topic FROM samples WHERE what = 'READ'"
+    read += " UNION SELECT topic FROM queue_ranges WHERE read_offset IS NOT NULL"
+    return f"({own} OR NOT ({trail.business_topic('g.topic')} AND g.topic IN ({read})))"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _claim(view: LakeView, claim: proofs.Claim, examples_max: int, *, is_whole: bool) -> ClaimProof:

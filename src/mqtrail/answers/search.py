@@ -10,6 +10,7 @@ import duckdb
 from mqtrail import trail
 from mqtrail.lake import LakeDamaged, fetch, lake_errors
 
+from .broker_changes import changes_of_masters, with_broker_changes
 from .lakeview import LakeView
 from .model import (
     CodeCount,
@@ -185,9 +186,10 @@ def report(view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None
         codes=_codes(duck),
         latency=latency_rows(duck, first_ms, end_ms),
         lag=_lag(duck),
-        worst=tuple(worst),
+        worst=tuple(with_broker_changes(view, worst)),
         rejects=view.rejects,
         gaps=tuple(view.gaps()),
+        broker_changes=changes_of_masters(view, first_ms, end_ms),
     )
 
 

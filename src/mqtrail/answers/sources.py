@@ -53,7 +53,7 @@ class KeptLake:
 class Sources:
     """lake: None without one. namesrv: '' without a cluster. live: asks the cluster; None without one.
 
-    name: of the cluster in a console with several, '' in one without.
+    name: of the cluster where one program has several, '' where it has one.
     """
 
     lake: LakePath | None
@@ -121,7 +121,7 @@ class Sources:
 
     def _remedy(self, key: str, option: str) -> str:
         if self.name:
-            return f"set `{key}` of {self.name!r} in the file of `mqtrail console --clusters`"
+            return f"set `{key}` of {self.name!r} in the file of `--clusters`"
         return f"start this program with {option}"
 
     def diagnosis(self, now_ms: int, *, sample_count: int = 1_000) -> Diagnosis:

@@ -278,7 +278,7 @@ class ShownIncident:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What is the same in every search: cluster, cause and conditions; without these, the first symptom."""
+        """The parts that are equal in all searches: cluster, cause and conditions; without these, the first symptom."""
         return self.cluster, self.cause, *(sorted(self.conditions) or self.symptoms[:1])
 
 

@@ -291,6 +291,35 @@ VIEWS: Final[dict[str, View]] = {
             f"FROM ({_COVERAGE}) AS k",
         ),
         View(
+            "broker_events",
+            "One row per start, stop or change of the role of a broker. A sample that shows what a broker wrote itself "
+            "is left out.",
+            (
+                _same("cluster", "cluster of the brokers", "b"),
+                _at("at", "b.event_ms", "time of the event"),
+                ViewColumn("broker", "b.event_broker_name", "name of the broker, which all brokers of a group have"),
+                _same(
+                    "event",
+                    "STARTED, STOPPED, BECAME_MASTER, BECAME_SLAVE, TRUNCATED, DROPPED; in samples MASTER_SEEN, "
+                    "MASTER_CHANGED, MASTER_GONE",
+                    "b",
+                ),
+                _same("broker_id", "which broker of the group; '' if not known", "b"),
+                _same("address", "its ip:port; '' if it has no master", "b"),
+                _same("epoch", "epoch or term of the master; NULL: not known", "b"),
+                _same("reason", "why, for example why it was elected; '' if not known", "b"),
+                _same("before_id", "the master before; '' if not known", "b"),
+                _same("before_address", "its address", "b"),
+                _same("before_epoch", "its epoch or term", "b"),
+                _at("before_until", "b.before_until_ms", "until when it was known to be master"),
+                _same("from_offset", "BECAME_MASTER: end of its log; TRUNCATED: first removed byte", "b"),
+                _same("to_offset", "TRUNCATED: end of what was removed", "b"),
+                _same("detail", "TRUNCATED: file with what was removed; DROPPED: number of events", "b"),
+                _same("source", "trace: written by the broker; sample: seen in the routes", "b"),
+            ),
+            f"FROM ({trail.distinct_events_sql(f'{TABLES_SCHEMA}.{trail.BROKER_EVENTS.name}')}) AS b",
+        ),
+        View(
             "incidents",
             "One row per incident that `mqtrail incidents` found: bad messages of a time, and what they share.",
             (

@@ -1,5 +1,5 @@
 """Answers about what waits inside brokers: messages for their time, transactions for their end, popped messages for
-their acknowledgement. Read-only.
+their acknowledgement; how many copies a group's retry and dead-letter topics store. Read-only.
 
 What a broker does not report, and what was not read, is an omission of the answer's scope, and unknown in its rows.
 """
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mqtrail.client import BrokerHalfMessages, DelayedMessage, HalfMessage, SyncAdmin
+from mqtrail.client import BrokerHalfMessages, DelayedMessage, HalfMessage, RouteNotFound, SyncAdmin
 from mqtrail.clock import now_ms
-from mqtrail.wire import place_text
+from mqtrail.wire import MQError, dlq_topic, place_text, retry_topic
 
 from .model import Scope
 from .operations import cluster_scope
@@ -277,3 +277,33 @@ def _popped_groups(messages: Sequence[PoppedRow]) -> tuple[PoppedGroupRow, ...]:
         for of, found in held.items()
     ]
     return tuple(sorted(rows, key=lambda row: (-row.message_count, row.group, row.topic)))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCopies:
+    """How many copies the retry and the dead-letter topic of a group store on the registered brokers.
+
+    None: unknown. 0: none, or there is no such topic.
+    """
+
+    retry_count: int | None
+    dead_letter_count: int | None
+
+
+def group_copies(admin: SyncAdmin, group: str, omissions: list[str]) -> GroupCopies:
+    """Return the counts of a group; what is not known is a sentence more among the omissions."""
+    return GroupCopies(*(_stored_count(admin, topic, omissions) for topic in (retry_topic(group), dlq_topic(group))))
+
+
+def _stored_count(admin: SyncAdmin, topic: str, omissions: list[str]) -> int | None:
+    try:
+        queues = admin.queues(topic)
+        if queues:
+            return sum(max(0, admin.max_offset(one) - max(0, admin.min_offset(one))) for one in queues)
+        why = "no broker lets it be read"
+    except RouteNotFound:
+        return 0
+    except (MQError, OSError) as error:
+        why = str(error)
+    omissions.append(f"messages of {topic} are not counted: {why}")
+    return None

@@ -54,12 +54,13 @@ _MODULES = {
     "statements": ("empties", "moves_rows", "removes_rows"),
 }
 
+if not TYPE_CHECKING:  # so that the type checker reports names that do not exist
 
-def __getattr__(name: str) -> Any:
-    """Import on first use: what reads its messages needs `statements`, without the extra `binlog`."""
-    for module, names in _MODULES.items():
-        if name in names:
-            from importlib import import_module
+    def __getattr__(name: str) -> Any:
+        """Import on first use: what reads its messages needs `statements`, without the extra `binlog`."""
+        for module, names in _MODULES.items():
+            if name in names:
+                from importlib import import_module
 
-            return getattr(import_module(f"mqtrail.binlog.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+                return getattr(import_module(f"mqtrail.binlog.{module}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

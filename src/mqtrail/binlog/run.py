@@ -65,7 +65,7 @@ class BinlogConfig:
 
     @property
     def wish(self) -> dict[str, Any]:
-        """What must be the same in all runs of a state."""
+        """The settings that must be the same in all runs of a state."""
         return {
             "topic": self.topic,
             "tables": list(self.tables),
@@ -120,7 +120,7 @@ class BinlogRun(Feed):
         await self._patiently(lambda: self._stream(lanes), lanes)
 
     async def _add(self, lanes: SentLanes, item: Outbound | Checkpoint) -> None:
-        """Send a message after those of its key, or of all if it has none; or note a checkpoint."""
+        """Send a message after those of its key, or after all messages if it has no key; or note a checkpoint."""
         if isinstance(item, Checkpoint):
             await lanes.add(item)
             return

@@ -85,7 +85,7 @@ class SourceConfig:
 
 
 def source_of(url: str, password: str, ssl_ca: str = "") -> SourceConfig:
-    """Return the server of a URL mysql://user@host:port. BinlogError: it is none."""
+    """Return the server of a URL mysql://user@host:port. BinlogError: the URL is not of this form."""
     parts = urlsplit(url)
     try:
         port = parts.port or 3306

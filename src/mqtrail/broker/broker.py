@@ -70,7 +70,7 @@ class Broker:
         self.topics, self.groups, self.offsets = state.topics, state.groups, state.offsets
         self.clients, self.filters, self.held = state.clients, state.filters, state.held
         self.limits = state.limits
-        self.stats, self.trace, self.writer = state.stats, state.trace, state.writer
+        self.stats, self.trace, self.events, self.writer = state.stats, state.trace, state.events, state.writer
         self.locks, self.jobs, self.replicas, self.own = state.locks, state.jobs, state.replicas, state.own
         concerns = self._concerns = Concerns(state, self._serve_held_pop, self._settings_changed)
         self.send, self.pop, self.transactions = concerns.send, concerns.pop, concerns.transactions
@@ -302,6 +302,7 @@ class Broker:
             0 if self.held.is_waking or self.offsets.is_forgetting else None,
             None if self.stats is None else self.stats.next_tick_ms(),
             None if self.trace is None else self.trace.next_due_ms(),
+            None if self.events is None or self.config.is_slave else self.events.next_due_ms(),
         ):
             if time_ms is not None:
                 times.append(time_ms)
@@ -353,6 +354,8 @@ class Broker:
         yield "held", partial(self._sweep_held, now_ms)
         if is_master:
             yield "pop", partial(self.pop.tick, now_ms)
+        if is_master and self.events is not None:
+            yield "events", partial(self.events.flush, partial(self.writer.write, now_ms=now_ms), now_ms)
 
     def _clock_set_back(self, by_ms: int, now_ms: int) -> None:
         """Move deadlines back by by_ms, so that no wait becomes longer because the clock was set back."""
@@ -367,6 +370,8 @@ class Broker:
             self.stats.set_back(by_ms)
         if self.trace is not None:
             self.trace.set_back(by_ms)
+        if self.events is not None:
+            self.events.set_back(by_ms)
 
     def save(self, now_ms: int) -> None:
         """Write the changes of the tables that are saved periodically. One that fails does not stop the others."""
@@ -386,8 +391,12 @@ class Broker:
     def stop(self, now_ms: int) -> None:
         """Write everything that is only in memory. This is the last call before the store is closed."""
         is_master = not self.config.is_slave
-        if is_master and self.trace is not None:
-            self.trace.flush(lambda records: self.writer.write(records, now_ms), now_ms, all_of_it=True)
+        # In a group the replicas no longer get what is written now: another master would have it removed from this log.
+        # So events wait for the next role.
+        events = None if self.config.controller_mode or self.config.ledger_mode else self.events
+        for records in (self.trace, events):
+            if is_master and records is not None:
+                records.flush(partial(self.writer.write, now_ms=now_ms), now_ms, all_of_it=True)
         if is_master:
             self.transactions.save(now_ms, final=True)
         try:

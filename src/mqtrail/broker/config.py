@@ -69,8 +69,8 @@ class BrokerConfig:
         1_000, "interval of heartbeats to the controllers", conf="brokerHeartbeatInterval", least=1
     )
     controller_silence_ms: int = setting(
-        10_000,
-        "time without a heartbeat after which a controller considers this broker dead",
+        4_000,
+        "time without a heartbeat after which a controller considers this broker dead (RocketMQ: 10 000)",
         conf="controllerHeartBeatTimeoutMills",
         least=1,
     )
@@ -520,6 +520,11 @@ class BrokerConfig:
 
     reply_in_kind: bool = setting(False, "answer a binary header with a binary header; 5.3.3 always answers in JSON")
     broker_trace: bool = setting(False, "write Stored, Delivered, SentBack and DeadLettered records to the trace topic")
+    broker_events: bool = setting(
+        True,
+        "write BrokerEvent records to the trace topic: starts, stops, changes of the role, removed ends of the log. A "
+        "broker without replicas (no brokerRole, controller mode or DLedger mode) writes them with broker_trace only",
+    )
     broker_trace_delay_ms: int = setting(500, "maximum time that a record waits for a batch")
     broker_trace_batch_size: int = setting(128 * KIB, "bytes at which a trace message is written")
     broker_trace_records_max: int = setting(
@@ -585,13 +590,19 @@ class BrokerConfig:
         """Whether this broker copies a master's log and stores nothing itself."""
         return self.broker_role == SLAVE
 
+    @property
+    def writes_events(self) -> bool:
+        """Whether BrokerEvent records are written, or sent to the master."""
+        has_replicas = self.controller_mode or self.ledger_mode or bool(self.broker_role)
+        return self.broker_events and (has_replicas or self.broker_trace)
+
     def takes_body(self, size: int) -> bool:
         """Return whether a message or a batch may have a body of size bytes."""
         return 0 < size <= self.message_size_max
 
 
 def ledger_number(self_id: str) -> int:
-    """Return the number in a member's id, n0 and so on, which makes its broker id. InvalidParameter: it has none."""
+    """Return the number in a member's id (n0, n1, ...), which gives its broker id. InvalidParameter: it lacks one."""
     number = self_id[1:]
     if not (self_id.startswith("n") and number.isascii() and number.isdigit() and len(number) <= 4):
         raise InvalidParameter(

@@ -17,7 +17,7 @@ from .ha import Replicas
 from .own_queues import OwnQueues
 from .properties import PropertyRules
 from .tables import ClientTable, GroupTable, HeldPulls, LockTable, OffsetTable, RateLimits, TopicTable
-from .telemetry import BrokerTrace, Statistics
+from .telemetry import BrokerEvents, BrokerTrace, Statistics, TraceMessages
 from .writer import MessageWriter
 
 
@@ -42,6 +42,7 @@ class BrokerState:
     properties: PropertyRules
     stats: Statistics | None
     trace: BrokerTrace | None
+    events: BrokerEvents | None
     writer: MessageWriter
     replicas: Replicas
     own: OwnQueues
@@ -81,7 +82,9 @@ def load_state(
     properties = PropertyRules(config, unique_id)
     replicas = Replicas(config, store)
     traces = config.broker_trace and not config.is_slave
-    trace = BrokerTrace(config, topics, clients, properties, unique_id()) if traces else None
+    messages = TraceMessages(config, topics, properties)
+    trace = BrokerTrace(config, clients, messages, unique_id()) if traces else None
+    events = BrokerEvents(config, messages) if config.writes_events else None
     return BrokerState(
         config=config,
         store=store,
@@ -100,6 +103,7 @@ def load_state(
         properties=properties,
         stats=stats,
         trace=trace,
+        events=events,
         writer=MessageWriter(store, held, stats, trace, replicas),
         replicas=replicas,
         own=OwnQueues(store),

@@ -49,7 +49,10 @@ ROOMS = {
     "pmq offset": "Move the offsets of a consumer group over HTTP.",
     "pmq subscription": "List which group consumes which topic.",
     "pmq node": "Show the broker and its databases, and change the state of a database.",
-    "pmq message": "List and show stored messages, resend dead letters over HTTP.",
+    "pmq message": "List, show and send messages, resend dead letters over HTTP.",
+    "pmq member": "List the clients that are online.",
+    "pmq failure": "List where failed messages are.",
+    "pmq report": "Show sizes and rates of topics, queues and databases.",
     "reconcile": "Find out whether a copy of data agrees with its source.",
     "pipeline": "Compute trajectories and verdicts from a cluster's trace (PySpark).",
 }
@@ -185,6 +188,8 @@ COMMANDS = {
     "pmq topic perm": "pmq_change:topic_perm",
     "pmq topic delete": "pmq_change:topic_delete",
     "pmq queue list": "pmq_look:queue_list",
+    "pmq queue free": "pmq_change:queue_free",
+    "pmq queue move": "pmq_change:queue_move",
     "pmq group list": "pmq_look:group_list",
     "pmq group show": "pmq_look:group_show",
     "pmq group create": "pmq_change:group_create",
@@ -199,6 +204,15 @@ COMMANDS = {
     "pmq node": "pmq_look:node",
     "pmq node list": "pmq_look:node_list",
     "pmq node set": "pmq_look:node_set",
+    "pmq message send": "pmq_change:message_send",
+    "pmq topic count": "pmq_report:topic_count",
+    "pmq backlog": "pmq_report:backlog",
+    "pmq member list": "pmq_report:member_list",
+    "pmq failure list": "pmq_report:failure_list",
+    "pmq rules": "pmq_report:rules",
+    "pmq report topics": "pmq_report:report_topics",
+    "pmq report queues": "pmq_report:report_queues",
+    "pmq report nodes": "pmq_report:report_nodes",
     "pmq lock": "pmq_look:lock",
     "pmq audit": "pmq_change:audit",
     "pmq token": "pmq:pmq_token",
@@ -313,7 +327,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if not isinstance(error, _UsageProblem):
             raise
         shown = StringIO()
-        error.show(shown)  # type: ignore[attr-defined]
+        error.show(shown)  # type: ignore[attr-defined]  # mypy does not follow the line of __mro__
         warn_lines(shown.getvalue())
         return Exit.USAGE
     return int(code or 0)

@@ -22,12 +22,16 @@ if TYPE_CHECKING:
 
 def cluster_import(
     file: Annotated[Path, typer.Argument(readable=False, help="File with the output of `cluster export`.")],
-    apply: Annotated[bool, typer.Option("--apply", help="Make what is missing. [default: only show the plan]")] = False,
-    change: Annotated[bool, typer.Option("--change", help="With --apply: also change what differs.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Create everything that is missing. [default: only show the plan]")
+    ] = False,
+    change: Annotated[
+        bool, typer.Option("--change", help="With --apply: also change everything that differs.")
+    ] = False,
     offsets: Annotated[
         bool,
         typer.Option(
-            "--offsets", help="Also write offsets, as they are: only right if the queues have the same messages."
+            "--offsets", help="Also write offsets, unchanged; correct only if the queues have the same messages."
         ),
     ] = False,
     passwords: Annotated[
@@ -35,7 +39,7 @@ def cluster_import(
         typer.Option(
             "--passwords",
             readable=False,
-            help="File with NAME=PASSWORD lines: of users, and of accounts, to make. An export has none.",
+            help="File with NAME=PASSWORD lines for users and accounts to create; an export has no passwords.",
         ),
     ] = None,
     cluster: Cluster = None,

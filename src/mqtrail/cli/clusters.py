@@ -169,7 +169,7 @@ def cluster_export(
         typer.Option(
             "--kv-namespace",
             metavar="NAMESPACE",
-            help="Also the values of this namespace of the name servers, which do not list namespaces; repeatable.",
+            help="Also export this namespace of the name servers, which list no namespaces; repeatable.",
         ),
     ] = None,
     cluster: Cluster = None,

@@ -53,6 +53,7 @@ SECRETS: Mapping[tuple[str, str], str] = {
     ("console", "oidc_client_secret"): "MQTRAIL_OIDC_CLIENT_SECRET",
     ("node", "store_url"): "MQTRAIL_STORE_URL",  # it may have a password
     ("node", "store_nodes"): "MQTRAIL_STORE_NODES",
+    ("node", "store_replicas"): "MQTRAIL_STORE_REPLICAS",
 }
 """(table, key) -> environment variable that overrides the file. No flag takes a secret itself, because other users of a
 machine can read command lines."""
@@ -283,7 +284,8 @@ def user_passwords(file: Path) -> dict[str, str]:
 
 def _is_secret(key: str, value: object) -> bool:
     """Return whether a setting of SECRETS needs protection: a name does not, nor does a URL without a password."""
-    return bool(value) and key != "access_key" and (key not in ("store_url", "store_nodes") or has_password(str(value)))
+    urls = ("store_url", "store_nodes", "store_replicas")
+    return bool(value) and key != "access_key" and (key not in urls or has_password(str(value)))
 
 
 def has_password(url: str) -> bool:
@@ -316,7 +318,7 @@ def namesrv_addresses(text: str) -> tuple[str, ...]:
     from mqtrail.net import parse_namesrv
 
     try:
-        return parse_namesrv(text) if text.strip(" ;") else ()
+        return parse_namesrv(text, required=False)
     except ValueError as error:
         raise UsageError(str(error)) from None
 

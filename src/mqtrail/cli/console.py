@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .config import Config, load
-from .console_clusters import clusters_in, clusters_of
+from .console_clusters import check_alone, clusters_in, clusters_of
 from .console_users import USERS_FILE
 from .exits import Exit, UsageError
 from .imports import collector_paused, modules_hidden
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mqtrail.answers import Sources
     from mqtrail.answers.access import AccessDesk
     from mqtrail.answers.changes import ClusterChanges
+    from mqtrail.pmq.operating import OperatedDoor
 
 PORT_DEFAULT = 9870
 UNUSED = (
@@ -31,6 +32,28 @@ UNUSED = (
     *("numpy", "pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs"),  # Arrow imports them
 )
 """Modules that libraries import if they are there, and that the console has no use for: 25 MB."""
+
+PmqUrl = Annotated[
+    str | None, typer.Option("--pmq", metavar="URL", help="Address of an HTTP door: serve the pages of pmq mode.")
+]
+PmqTokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        readable=False,
+        help="File with the token of the door's operator. [env: MQTRAIL_OPERATOR_TOKEN has the token]",
+    ),
+]
+PmqCaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        readable=False,
+        help="File of the certificates to trust for an https door. [default: those of the system]",
+    ),
+]
 
 
 def console(
@@ -50,6 +73,9 @@ def console(
     clusters: Annotated[
         Path | None, typer.Option(readable=False, help="TOML file of several clusters and lakes to serve.")
     ] = None,
+    pmq: PmqUrl = None,
+    token_file: PmqTokenFile = None,
+    ca: PmqCaFile = None,
     config: ConfigFile = None,
 ) -> int:
     """Serve web pages and the HTTP API, over a lake, a cluster, or both: to this machine, or to users who log in."""
@@ -57,15 +83,15 @@ def console(
         return Exit.OK
     settings = load(config)
     if clusters is not None:
-        for option, value in (("--lake", lake), ("--namesrv", namesrv), ("--audit-log", audit_log)):
-            if value is not None:
-                raise UsageError(
-                    f"found {option} with --clusters, expected one of them: the file has it of each cluster"
-                )
-    sources = None if clusters is not None else sources_of(lake, namesrv, config)
+        check_alone(lake=lake, namesrv=namesrv, audit_log=audit_log, pmq=pmq)
+    door = _door(pmq, token_file, ca)
+    sources = None if clusters is not None else sources_of(lake, namesrv, config, is_needed=door is None)
     entries = [] if clusters is None else clusters_in(clusters, settings)
     access = access_of(settings, host, audit_log)
-    changes = changes_of(sources, settings, audit_log) if allow_changes and sources is not None else None
+    has_cluster = sources is not None and (sources.namesrv or door is None)
+    changes = (
+        changes_of(sources, settings, audit_log) if allow_changes and sources is not None and has_cluster else None
+    )
     if audit_log is not None and changes is None and access is None and sources is not None and sources.lake is None:
         raise UsageError("found --audit-log without --allow-changes, a lake or accounts, expected one of them")
     with listen(host, port, is_open=access is not None) as listening:
@@ -75,7 +101,8 @@ def console(
             if sources is None:
                 app = make_clusters_console(clusters_of(entries, access, is_changing=allow_changes))
             else:
-                app = _of_one(sources, changes, access, settings, audit_log)
+                portal = None if door is None else (door, allow_changes)
+                app = _of_one(sources, changes, access, settings, audit_log, portal)
         tls = (access.config.tls_certificate, access.config.tls_key) if access and access.config.tls_key else None
         at = "https://{address}" if tls else "http://{address}"
         words = f"console on {at}, HTTP API described by {at}/openapi.json; Ctrl-C ends it"
@@ -92,15 +119,34 @@ def _of_one(
     access: AccessDesk | None,
     settings: Config,
     audit_log: Path | None,
+    door: tuple[OperatedDoor, bool] | None,
 ) -> FastAPI:
-    """Return the application of one cluster and one lake."""
+    """Return the application of one cluster and one lake, and of a door of pmq mode, with whether it may be changed."""
     from mqtrail.answers.access import SEARCHES_FILE
     from mqtrail.answers.alerts import ALERTS_FILE
-    from mqtrail.console import make_console
+    from mqtrail.console import PmqPortal, make_console
 
     data = settings.data(None)
     handled = handled_incidents(settings, audit_log)
-    return make_console(sources, changes, access, data / ALERTS_FILE, data / SEARCHES_FILE, handled)
+    portal = None if door is None else PmqPortal(door[0], names_people=access is not None, can_change=door[1])
+    return make_console(sources, changes, access, data / ALERTS_FILE, data / SEARCHES_FILE, handled, portal)
+
+
+def _door(url: str | None, token_file: Path | None, ca: Path | None) -> OperatedDoor | None:
+    """Return the door of pmq mode; None: there is none. UsageError."""
+    if url is None:
+        for option, value in (("--token-file", token_file), ("--ca", ca)):
+            if value is not None:
+                raise UsageError(f"found {option} without --pmq, expected both: pass the address of the door")
+        return None
+    from .pmq_door import door_at
+
+    found = door_at(url, token_file, ca, "--pmq")
+    if found.token is None:
+        raise UsageError(
+            "found --pmq without a token, expected one of an operator: set MQTRAIL_OPERATOR_TOKEN, or pass --token-file"
+        )
+    return found
 
 
 def access_of(settings: Config, host: str, audit_log: Path | None) -> AccessDesk | None:

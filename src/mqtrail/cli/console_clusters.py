@@ -1,4 +1,4 @@
-"""The file of `console --clusters`: which clusters and lakes one console shows, and where the files of each are.
+"""The file of `--clusters`: which clusters and lakes one console or MCP server has, and where the files of each are.
 
 [[clusters]]
 name = "east"                          # in addresses and roles
@@ -23,12 +23,16 @@ from .config import ENVIRONMENT, TOP_KEYS, Config, build, load, namesrv_addresse
 from .exits import UsageError
 from .imports import collector_paused
 from .incident_acts import handled_incidents
+from .output import warn
 
 if TYPE_CHECKING:
+    from mqtrail.answers import Sources
     from mqtrail.answers.access import AccessDesk
     from mqtrail.answers.http import ServedCluster, ServedClusters
+    from mqtrail.answers.mcp import McpClusters
 
 CLUSTERS_MAX: Final = 64
+NAMES_MAX: Final = 10  # clusters that a warning names
 TITLE_SIZE_MAX: Final = 80  # characters
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 TABLES: Final = "clusters"
@@ -46,6 +50,14 @@ class ClusterEntry:
     lake: str = setting("", "folder of the lake, or s3://bucket/prefix; empty: a cluster alone")
     config: str = setting("", "settings file with its credentials, TLS and thresholds; empty: those of the console")
     data: str = setting("", "data folder; empty: `DATA/clusters/NAME`")
+
+
+def check_alone(**options: object) -> None:
+    """Raise UsageError for an option beside --clusters that each cluster of the file has for itself."""
+    for name, value in options.items():
+        if value is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"found {option} with --clusters, expected one of them: the file has it of each cluster")
 
 
 def clusters_in(path: Path, shared: Config) -> list[tuple[ClusterEntry, Config]]:
@@ -119,27 +131,53 @@ def clusters_of(
     """Return what a console serves of the clusters. AuditFailed."""
     from mqtrail.answers.http import ServedClusters
 
-    lake_count = sum(bool(entry.lake) for entry, _ in entries)
-    return ServedClusters([_served(*one, lake_count, is_changing=is_changing) for one in entries], access)
+    lake_count = _lake_count(entries)
+    served = ServedClusters([_served(*one, lake_count, is_changing=is_changing) for one in entries], access)
+    if access is not None and (others := served.list.without(access.named_grants())):
+        names = ", ".join(map(repr, others[:NAMES_MAX])) + (", …" if len(others) > NAMES_MAX else "")
+        warn(
+            f"found roles in {names}, expected names of the clusters file: these roles hold nowhere; remove them with "
+            "`mqtrail console user role` or from the settings file"
+        )
+    return served
+
+
+def mcp_clusters_of(entries: list[tuple[ClusterEntry, Config]]) -> McpClusters:
+    """Return what an MCP server answers from of the clusters."""
+    with collector_paused():
+        from mqtrail.answers.mcp import McpClusters, NamedSources
+
+    lake_count = _lake_count(entries)
+    return McpClusters([NamedSources(one.name, one.title, _sources(one, its, lake_count)) for one, its in entries])
+
+
+def _lake_count(entries: list[tuple[ClusterEntry, Config]]) -> int:
+    return max(1, sum(bool(entry.lake) for entry, _ in entries))
+
+
+def _sources(entry: ClusterEntry, settings: Config, lake_count: int) -> Sources:
+    with collector_paused():
+        from mqtrail.answers import Sources
+
+    return Sources.open(
+        settings.lake(None),
+        settings.namesrv(None, is_default_used=False),
+        settings=settings.room("judge"),
+        instance=settings.room("client"),
+        lake_count=lake_count,
+        name=entry.name,
+    )
 
 
 def _served(entry: ClusterEntry, settings: Config, lake_count: int, *, is_changing: bool) -> ServedCluster:
     with collector_paused():
-        from mqtrail.answers import Sources
         from mqtrail.answers.access import SEARCHES_FILE
         from mqtrail.answers.alerts import ALERTS_FILE
         from mqtrail.answers.changes import AuditLog, ClusterChanges
         from mqtrail.answers.http import NamedCluster, ServedCluster
         from mqtrail.net import AUDIT_FILE
 
-    sources = Sources.open(
-        settings.lake(None),
-        settings.namesrv(None, is_default_used=False),
-        settings=settings.room("judge"),
-        instance=settings.room("client"),
-        lake_count=max(1, lake_count),
-        name=entry.name,
-    )
+    sources = _sources(entry, settings, lake_count)
     data = settings.data(None)
     audit = data / AUDIT_FILE
     is_changed = is_changing and sources.namesrv

@@ -11,6 +11,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from mqtrail.answers import (
+    BrokerChange,
     CoverageTime,
     Event,
     FacetsAnswer,
@@ -20,6 +21,7 @@ from mqtrail.answers import (
     TraceAnswer,
     Trajectory,
     VerdictThresholds,
+    change_line,
     duration_text,
     moment_text,
 )
@@ -142,6 +144,26 @@ def _group_tree(tree: Tree, group: GroupVerdict, events: Iterable[Event], start_
         branch.add(Text(f"{duration_text(group.split['total'])} in all = {parts}{_clocks(group)}", style="dim"))
 
 
+def _send_lines(trajectory: Trajectory, start_ms: int | None) -> list[Text]:
+    """Return the events of the send, and changes of the master between them, by time."""
+    lines = [
+        (event.at_ms or 0, _event_line(event, start_ms))
+        for event in trajectory.events
+        if event.kind in _SENDING and not (event.kind == "STORED" and event.group_name)
+    ]
+    lines += [(change.at_ms or 0, _change_line(change, start_ms)) for change in trajectory.broker_changes]
+    return [line for _, line in sorted(lines, key=lambda one: one[0])]
+
+
+def _change_line(change: BrokerChange, start_ms: int | None) -> Text:
+    line = Text(clock(change.at_ms), style="dim")
+    offset = "" if change.at_ms is None or start_ms is None else f"{change.at_ms - start_ms:+d} ms"
+    line.append(f" {offset:>10}  ", style="dim")
+    line.append(f"{'broker':<11} ")
+    line.append(change_line(change), style="magenta")
+    return line
+
+
 def timeline(trajectory: Trajectory, *, is_mixed: bool = False) -> RenderableType:
     """Render one message from its first send attempt to its last delivery, per group, with verdicts and reasons.
 
@@ -164,9 +186,8 @@ def timeline(trajectory: Trajectory, *, is_mixed: bool = False) -> RenderableTyp
         label.append(f"  due {clock(trajectory.due_ms)}")
     label.append(_visibility(trajectory))
     sending = tree.add(label)
-    for event in trajectory.events:
-        if event.kind in _SENDING and not (event.kind == "STORED" and event.group_name):
-            sending.add(_event_line(event, start_ms))
+    for line in _send_lines(trajectory, start_ms):
+        sending.add(line)
     for group in trajectory.groups:
         events = [
             event

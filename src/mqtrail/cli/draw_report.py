@@ -17,6 +17,7 @@ from mqtrail.answers import (
     LatencyHistory,
     LatencyRow,
     Report,
+    change_line,
     change_text,
     duration_text,
 )
@@ -38,6 +39,9 @@ def report(found: Report, rows_max: int) -> RenderableType:
         Text(),
         *_lag(found.lag, rows_max, is_mixed=is_mixed),
     ]
+    if found.broker_changes:
+        parts += [Text(), Text("Changes of brokers, the latest first", style="italic")]
+        parts += [Text(f"{day_clock(one.at_ms)}  {change_line(one)}") for one in found.broker_changes[:rows_max]]
     if found.worst:
         parts += [Text(), Text("Worst trajectories", style="italic")]
         parts += [timeline(one, is_mixed=is_mixed) for one in found.worst]
@@ -78,6 +82,7 @@ def _cut(rows: Sequence[T], rows_max: int, what: str) -> tuple[Sequence[T], list
 def _codes(codes: Sequence[CodeCount], rows_max: int, *, is_mixed: bool) -> Iterator[RenderableType]:
     shown, note = _cut(codes, rows_max, "codes, of the same severity or less")
     table = _table("Verdicts, the most severe first", ("code", "about"), ("messages",), "example", is_mixed=is_mixed)
+    table.columns[-1].no_wrap = True  # an id is copied from here; long names of groups are broken instead
     for row in shown:
         table.add_row(
             *_named(row.cluster, is_mixed),

@@ -45,7 +45,7 @@ def group_list(
     with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         lag = admin.lag()
         for address in admin.masters().values() if everything else ():
-            with suppress(MQError):  # the reading of the lag has asked this broker too, and says so
+            with suppress(MQError):  # the lag was read from this broker too, and reports its failure
                 internal.update(filter(is_system_group, admin.groups(address).subscription_group_table))
     rows: dict[str, dict[str, Any]] = {}
     for name in internal.union(lag.idle_groups):  # which topics they read is unknown

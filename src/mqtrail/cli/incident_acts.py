@@ -108,7 +108,7 @@ def _act(
     json: bool,
 ) -> int:
     from mqtrail.answers import IncidentActKind, as_json
-    from mqtrail.answers.handling import InvalidAct, check_act
+    from mqtrail.answers.handling import InvalidAct, UnknownIncident, check_act
     from mqtrail.net import Actor
 
     from .draw_incidents import handling_text
@@ -118,15 +118,15 @@ def _act(
     try:
         check_act(wanted, why.strip(), until_ms, now_ms())  # before a search
         since, until, lake, cluster = where
-        found, scope = chosen(incident, since, until, None, lake, cluster, config, json)
-        if scope is not None:
-            return exit_of(scope, Exit.FAILED)
+        found = chosen(incident, since, until, None, lake, cluster, config, json)
+        if isinstance(found, UnknownIncident):
+            return exit_of(found.scope, Exit.FAILED)
         actor = Actor(getpass.getuser(), "", "command")
-        handling = handled_incidents(load(config)).act(found[0], wanted, actor, now_ms(), why=why, until_ms=until_ms)
+        handling = handled_incidents(load(config)).act(found, wanted, actor, now_ms(), why=why, until_ms=until_ms)
     except InvalidAct as error:
         raise UsageError(str(error)) from None
     if json:
         show_json(as_json(handling))
     else:
-        say(f"{found[0].incident_id}: {handling_text(handling) or 'open'}")
+        say(f"{found.incident_id}: {handling_text(handling) or 'open'}")
     return Exit.OK

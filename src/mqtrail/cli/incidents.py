@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +17,8 @@ from .options import ConfigFile, Json, LakeCluster, LakeFolder, time_range
 from .output import show_answer, show_json, warn
 
 if TYPE_CHECKING:
-    from mqtrail.answers import IncidentsAnswer, Scope, ShownIncident
+    from mqtrail.answers import IncidentsAnswer, ShownIncident
+    from mqtrail.answers.handling import UnknownIncident
 
 SHOWN_MAX = 10
 Statuses = Annotated[
@@ -69,24 +69,24 @@ def incidents_show(
 ) -> int:
     """Show one incident: extent, conditions with their certainty, messages as proof, and advice.
 
-    Searches like `list`. Without --from, --to and --status, incidents stored in the lake are shown without a search.
+    Searches like `list`. An incident that the search does not find is shown as stored, except with --status.
     """
     from mqtrail.answers import as_json
-    from mqtrail.answers.handling import HandlingFailed
+    from mqtrail.answers.handling import HandlingFailed, UnknownIncident
 
-    kept, scope = chosen(incident, since, until, status, lake, cluster, config, json)
-    if scope is not None:
-        return exit_of(scope, Exit.FAILED)
+    one = chosen(incident, since, until, status, lake, cluster, config, json)
+    if isinstance(one, UnknownIncident):
+        return exit_of(one.scope, Exit.FAILED)
     try:
-        kept = handled_incidents(load(config)).of(kept, now_ms())
+        (one,) = handled_incidents(load(config)).of([one], now_ms())
     except HandlingFailed as error:
         warn(str(error))
     if json:
-        show_json(as_json(kept[0]))
+        show_json(as_json(one))
     else:
         from .draw_incidents import incident as drawn
 
-        show_answer(drawn, kept[0])
+        show_answer(drawn, one)
     return Exit.OK
 
 
@@ -99,25 +99,26 @@ def chosen(
     cluster: str,
     config: ConfigFile,
     json: bool,
-) -> tuple[tuple[ShownIncident, ...], Scope | None]:
-    """Return the one incident whose id begins so: of the lake, or of a search; or what was searched without finding it.
+) -> ShownIncident | UnknownIncident:
+    """Return the one incident whose id begins so, as the console finds it; or why there is none, which was printed.
 
     UsageError: there are several.
     """
-    kept: tuple[ShownIncident, ...] = ()
-    if not (since or until or status):
-        with reading("reading the lake", json):
-            kept = lake_answers(load(config), lake, cluster).kept_incidents(incident)
-    if not kept:
-        found = _found(since, until, status, lake, cluster, config, json)
-        kept = tuple(one for one in found.incidents if one.incident_id.startswith(incident))
-        if not kept:
-            warn(f"found no incident {incident!r} in the searched time: pass its --from and --to")
-            return (), found.scope
-    if len(kept) > 1:
-        names = ", ".join(one.incident_id for one in kept[:SHOWN_MAX])
-        raise UsageError(f"found {len(kept)} incidents that begin with {incident!r}, expected one: {names}")
-    return kept, None
+    from mqtrail.answers.handling import AmbiguousIncident, UnknownIncident, incident_with_id
+
+    now = now_ms()
+    first_ms, end_ms = time_range(since, until, now)
+    codes = _codes(status)
+    with reading("comparing bad messages with good ones", json):
+        answers = lake_answers(load(config), lake, cluster)
+        try:
+            return incident_with_id(answers, incident, now, first_ms, end_ms, codes=codes, is_beginning=True)
+        except AmbiguousIncident as error:
+            raise UsageError(str(error)) from None
+        except UnknownIncident as error:
+            unknown = error
+    warn(str(unknown))
+    return unknown
 
 
 def _found(
@@ -129,16 +130,20 @@ def _found(
     config: ConfigFile,
     json: bool,
 ) -> IncidentsAnswer:
-    from mqtrail.trail import CODES
     from mqtrail.trail.incidents import IncidentSettings
 
     now = now_ms()
     first_ms, end_ms = time_range(since, until, now)
-    settings = IncidentSettings()
-    if status:
-        codes = tuple(one.upper() for one in status)
-        if unknown := [one for one in codes if one not in CODES]:
-            raise UsageError(f"--status: found {unknown[0]!r}, expected a verdict code, for example DEAD_LETTERED")
-        settings = replace(settings, codes=codes)
+    codes = _codes(status)
+    settings = IncidentSettings(codes=codes) if codes else IncidentSettings()
     with reading("comparing bad messages with good ones", json):
         return lake_answers(load(config), lake, cluster).incidents(now, first_ms, end_ms, settings=settings)
+
+
+def _codes(status: list[str] | None) -> tuple[str, ...]:
+    from mqtrail.trail import CODES
+
+    codes = tuple(one.upper() for one in status or ())
+    if unknown := [one for one in codes if one not in CODES]:
+        raise UsageError(f"--status: found {unknown[0]!r}, expected a verdict code, for example DEAD_LETTERED")
+    return codes

@@ -146,7 +146,7 @@ def _compared(report: LoadReport, found: dict[str, Any]) -> list[ComparedCount]:
 
 
 def _reasons(compared: list[ComparedCount], found: dict[str, Any]) -> Iterator[LoadReason]:
-    """Yield why the trace does not confirm the counts. What it does not know completely is no contradiction."""
+    """Yield why the trace does not confirm the counts. A count that is known in part is no contradiction."""
     from mqtrail.load import LoadReason, LoadVerdict
 
     different = [one for one in compared if one.generator != one.trace]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .config import load
+from .console_clusters import check_alone, clusters_in, mcp_clusters_of
 from .exits import Exit
 from .imports import collector_paused
 from .options import ConfigFile, LakeFolder, Namesrv
 from .serving import LoopbackHost, listen, serve, sources_of
+
+if TYPE_CHECKING:
+    from mqtrail.answers import Sources
+    from mqtrail.answers.mcp import McpClusters
 
 PORT_DEFAULT = 9871
 
@@ -22,10 +29,18 @@ def mcp(
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port to listen on with --http; 0: any free one.")
     ] = PORT_DEFAULT,
+    clusters: Annotated[
+        Path | None, typer.Option(readable=False, help="TOML file of several clusters and lakes to serve.")
+    ] = None,
     config: ConfigFile = None,
 ) -> int:
     """Serve the look-ups as tools of the Model Context Protocol (MCP), for agents. Read-only."""
-    sources = sources_of(lake, namesrv, config)
+    sources: Sources | McpClusters
+    if clusters is None:
+        sources = sources_of(lake, namesrv, config)
+    else:
+        check_alone(lake=lake, namesrv=namesrv)
+        sources = mcp_clusters_of(clusters_in(clusters, load(config)))
     with collector_paused():
         from mqtrail.answers.mcp import make_mcp, make_mcp_app
     try:

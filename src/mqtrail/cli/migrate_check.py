@@ -164,13 +164,13 @@ def migrate_gate(
     folder: Folder = FOLDER_DEFAULT,
     lag_max: Annotated[int, typer.Option("--max-lag", min=0, help="Offsets that the bridge may be behind Kafka.")] = 0,
     compare_age: Annotated[
-        str, typer.Option("--compare-age", help="How old the last comparison may be, for example 1h.")
+        str, typer.Option("--compare-age", help="How old the last comparisons may be, for example 1h.")
     ] = "1h",
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Report go or no-go for a cut-over, with reasons: bridge, comparison, offsets and members of groups.
+    """Report go or no-go for a cut-over, with reasons: bridge, comparisons, failed copies, offsets, members of groups.
 
     It changes nothing. Exit code 0: go. 1: no-go.
     """

@@ -31,13 +31,13 @@ def migrate_copies(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show the copies that tee producers could not send, or send them again, in order.
+    """Show the copies that tee producers could not send, or had on their way when killed; or send them, in order.
 
     A file that a running tee has is left alone. Exit code 0: none is left. 1: some are left.
     """
     retry_ms = duration_ms(retry, "--retry-for")
     source = kafka_of(kafka, kafka_settings) if kafka else None
-    from mqtrail.migrate import failed_files, resend_files
+    from mqtrail.migrate import resend_files, waiting_files
 
     sent: list[FailedFile] = []
     if send:
@@ -45,7 +45,7 @@ def migrate_copies(
         sent = asyncio.run(
             resend_files(folder, source, settings.namesrv(namesrv), settings.client("producer"), retry_ms)
         )
-    left = failed_files(folder)
+    left = waiting_files(folder)
     if json:
         show_json({"sent": sum(one.sent for one in sent), "files": [asdict(one) for one in left]})
     else:

@@ -50,12 +50,15 @@ Skips = Annotated[
     list[str] | None,
     typer.Option("--skip-message", metavar="BROKER/TOPIC/QUEUE@OFFSET", help="Message to leave out; repeatable."),
 ]
-OnlyOwn = Annotated[bool, typer.Option("--only-own", help="Leave out what another mirror brought to the source.")]
+OnlyOwn = Annotated[
+    bool, typer.Option("--only-own", help="Leave out messages that another mirror copied to the source.")
+]
 AcceptLoss = Annotated[
     bool, typer.Option("--accept-loss", help="Continue after messages that the source deleted before they were read.")
 ]
 CopyAgain = Annotated[
-    bool, typer.Option("--copy-again", help="Begin even if the target has copies: they will be there twice.")
+    bool,
+    typer.Option("--copy-again", help="Start even if the target has copies of the messages; it will have them twice."),
 ]
 NewQueues = Annotated[
     bool, typer.Option("--new-queues", help="Choose the queues of the target anew; keys may change their queue.")

@@ -69,10 +69,11 @@ def duration_ms(text: str, flag: str) -> int:
 
 def time_range(since: str, until: str, now_ms: int) -> tuple[int | None, int | None]:
     """Return the epoch ms of --from and --to; None: not given. UsageError."""
-    return (
-        moment_ms(since, now_ms, "--from") if since else None,
-        moment_ms(until, now_ms, "--to") if until else None,
-    )
+    first_ms = moment_ms(since, now_ms, "--from") if since else None
+    end_ms = moment_ms(until, now_ms, "--to") if until else None
+    if first_ms is not None and end_ms is not None and end_ms <= first_ms:
+        raise UsageError(f"--to: found {until!r}, expected a time after --from {since!r}")
+    return first_ms, end_ms
 
 
 def moment_ms(text: str, now_ms: int, flag: str) -> int:

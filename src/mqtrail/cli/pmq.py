@@ -22,6 +22,7 @@ from .up import (
     MetricsPort,
     NamesrvPort,
     StoreNodes,
+    StoreReplicas,
     TlsKind,
     up,
 )
@@ -47,6 +48,7 @@ HttpPort = Annotated[int, typer.Option(min=0, max=65_535, help="Port of the HTTP
 def pmq_up(
     db: DatabaseUrl = None,
     store_nodes: StoreNodes = None,
+    store_replicas: StoreReplicas = None,
     data: DataFolder = None,
     host: ListenHost = None,
     port: HttpPort = 8080,
@@ -71,6 +73,7 @@ def pmq_up(
         broker_port=broker_port,
         store=db or _default_url(data, config),
         store_nodes=store_nodes,
+        store_replicas=store_replicas,
         broker_trace=broker_trace,
         assign=[*(assign or []), f"node.http_port={port}", *([] if rules is None else [f"node.http_rules={rules}"])],
         tls=tls,

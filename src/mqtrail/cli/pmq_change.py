@@ -6,14 +6,25 @@ from typing import Annotated, Any
 
 import typer
 
+from mqtrail.pmq import operating
+from mqtrail.pmq.operating import DoorAnswer, OperatedDoor
+
 from .exits import Exit, UsageError
 from .operate import DryRun, Yes, confirm_change, table
 from .options import Json, moment_ms
 from .output import say, show_json, warn
-from .pmq_door import CaFile, DoorAnswer, DoorUrl, OperatedDoor, TokenFile, door_at
+from .pmq_door import CaFile, DoorUrl, TokenFile, door_at
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic name.")]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
+Drop = Annotated[
+    bool,
+    typer.Option(
+        "--drop",
+        help="Remove messages that are left instead of waiting for retention; those that a receiver over HTTP holds "
+        "and does not acknowledge are not delivered again.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Delete even if members are online.")]
 
 
@@ -48,6 +59,60 @@ def topic_shrink(
     change = {"action": "shrink-topic", "topic": topic, "queues": queues}
     sure = f"leave topic {topic!r} {queues} queues; later groups cannot read what the others keep"
     return _change(door_at(url, token_file, ca), change, sure, yes=yes, dry_run=dry_run, json=json)
+
+
+def queue_free(
+    topic: TopicName,
+    drop: Drop = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    url: DoorUrl = None,
+    token_file: TokenFile = None,
+    ca: CaFile = None,
+    json: Json = False,
+) -> int:
+    """Free the tables of queues that a shrunk topic has no more, for other queues.
+
+    Exit code 1 while a table has messages: repeat the command when retention has removed them, or pass --drop.
+    """
+    change = {"action": "free-tables", "topic": topic, "drop": drop}
+    sure = f"empty the tables of the queues that topic {topic!r} has no more" if drop else None
+    return _change(door_at(url, token_file, ca), change, sure, yes=yes, dry_run=dry_run, json=json)
+
+
+def queue_move(
+    topic: TopicName,
+    queue: Annotated[int, typer.Argument(metavar="QUEUE", min=0, help="Queue id.")],
+    to: Annotated[str, typer.Option("--to", metavar="NODE", help="Database where the queue goes on.")] = "",
+    drop: Drop = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Let publishers use the queue again, instead of moving it.")
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    url: DoorUrl = None,
+    token_file: TokenFile = None,
+    ca: CaFile = None,
+    json: Json = False,
+) -> int:
+    """Move a queue to another database of the store: for publishers at once, when all groups have consumed it.
+
+    Exit code 1 while messages are left: repeat the command later. A restart of the broker opens the queue to publishers
+    again.
+    """
+    if bool(to) == cancel:
+        raise UsageError("expected --to, or --cancel: pass one of them")
+    change = {"action": "move-queue", "topic": topic, "queue": queue, "node": to, "drop": drop, "cancel": cancel}
+    sure = f"remove the consumed messages of queue {queue} of topic {topic!r}" if drop else None
+    return _change(door_at(url, token_file, ca), change, sure, yes=yes, dry_run=dry_run, json=json)
+
+
+def set_node_over(
+    door: OperatedDoor, name: str, *, state: str | None, kind: str | None, force: bool, json: bool
+) -> int:
+    """Change the state or kind of a database through a door."""
+    change = {"action": "set-node", "node": name, "state": state, "kind": kind, "force": force}
+    return _change(door, change, None, yes=True, dry_run=False, json=json)
 
 
 def topic_perm(
@@ -217,6 +282,24 @@ def message_resend(
     return _change(door_at(url, token_file, ca), change, sure, yes=yes, dry_run=dry_run, json=json)
 
 
+def message_send(
+    topic: TopicName,
+    body: Annotated[str, typer.Option("--body", help="Text of the message.")],
+    key: Annotated[str, typer.Option("--key", help="Word to find the message by.")] = "",
+    tag: Annotated[str, typer.Option("--tag", help="Word that consumers filter by.")] = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    url: DoorUrl = None,
+    token_file: TokenFile = None,
+    ca: CaFile = None,
+    json: Json = False,
+) -> int:
+    """Send a message to a topic. The audit log has who sent it, without its body."""
+    change = {"action": "send-message", "topic": topic, "body": body, "key": key, "tag": tag}
+    sure = f"send this message to all groups of topic {topic!r}"
+    return _change(door_at(url, token_file, ca), change, sure, yes=yes, dry_run=dry_run, json=json)
+
+
 def audit(
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=1_000, help="Maximum number of changes, newest first.")
@@ -227,7 +310,7 @@ def audit(
     json: Json = False,
 ) -> int:
     """Show the changes that a door recorded: who, what, before, after, outcome. Exit code 1: a line was changed."""
-    found = door_at(url, token_file, ca).get("audit", count=limit)
+    found = operating.audited(door_at(url, token_file, ca), limit)
     if json:
         show_json(found)
     else:
@@ -267,7 +350,7 @@ def _change(
 
     sure: what to ask; None: nothing. Exit code 1: a part was not done, or that is unknown.
     """
-    plan = door.post("changes", change, dry_run=True)
+    plan = operating.planned(door, change)
     if dry_run and json:
         show_json(plan)
     elif not json:
@@ -285,7 +368,7 @@ def _change(
         return Exit.OK
     if sure is not None:
         confirm_change(sure, yes)
-    report = door.post("changes", change)
+    report = operating.changed(door, change)
     outcomes = report.rows("outcomes")
     if json:
         show_json(report)

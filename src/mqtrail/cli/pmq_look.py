@@ -8,12 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from mqtrail.pmq import operating
+from mqtrail.pmq.operating import DoorAnswer
+
 from .config import load
 from .exits import Exit, UsageError
 from .operate import table
 from .options import ConfigFile, Json, moment_ms
 from .output import say, say_lines, show_json
-from .pmq_door import CaFile, DatabaseOf, DoorAnswer, DoorUrl, TokenFile, check_database_url, door_at, segment
+from .pmq_door import CaFile, DatabaseOf, DoorUrl, TokenFile, check_database_url, door_at
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic name.")]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
@@ -25,26 +28,21 @@ OnlyGroup = Annotated[str | None, typer.Option("--group", help="Only this group.
 
 def topic_list(url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = None, json: Json = False) -> int:
     """List the topics of applications, with their queues, messages and groups."""
-    found = door_at(url, token_file, ca).get("topics")
-    return _show(found, found.rows("topics"), json)
+    found = operating.topics(door_at(url, token_file, ca))
+    return show_rows(found, found.rows("topics"), json)
 
 
 def topic_show(
     topic: TopicName, url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = None, json: Json = False
 ) -> int:
     """Show a topic, its queues, and the unconsumed messages of its groups."""
-    door = door_at(url, token_file, ca)
-    found = door.get(f"topics/{segment(topic)}")
-    queues = door.get("queues", topic=topic).rows("queues")
-    everyone = door.get("subscriptions").rows("subscriptions")
-    subscriptions = [one for one in everyone if one["topic"] == topic]
-    found.update(queues=queues, subscriptions=subscriptions)
+    found = operating.topic(door_at(url, token_file, ca), topic)
     if json:
         show_json(found)
         return Exit.OK
-    _draw([{name: value for name, value in found.items() if name not in ("queues", "subscriptions")}])
-    _draw(queues, "queues", leaves=("topic", "table", "size"))
-    _draw(subscriptions, "groups", leaves=("topic",))
+    draw_rows([{name: value for name, value in found.items() if name not in ("queues", "subscriptions")}])
+    draw_rows(found.rows("queues"), "queues", leaves=("topic", "table", "size"))
+    draw_rows(found.rows("subscriptions"), "groups", leaves=("topic",))
     return Exit.OK
 
 
@@ -64,31 +62,31 @@ def queue_list(
 ) -> int:
     """List queues: first and next offset, messages, last message. With --db: all tables, including free ones."""
     if db is None:
-        found = door_at(url, token_file, ca).get("queues", topic=topic, tables=tables or None)
-        return _show(found, found.rows("queues"), json, leaves=() if tables else ("table", "size"))
+        found = operating.queues(door_at(url, token_file, ca), topic, tables=tables)
+        return show_rows(found, found.rows("queues"), json, leaves=() if tables else ("table", "size"))
     _check_alone(url)
     rows = _facts_of(db, queues=True, sizes=tables)["queues"]
     rows = [row for row in rows if topic in (None, row["topic"])]
-    return _show({"queues": rows}, rows, json, leaves=() if tables else ("size",))
+    return show_rows({"queues": rows}, rows, json, leaves=() if tables else ("size",))
 
 
 def group_list(url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = None, json: Json = False) -> int:
     """List the groups of applications with their online members and unconsumed messages."""
-    found = door_at(url, token_file, ca).get("groups")
-    return _show(found, found.rows("groups"), json)
+    found = operating.groups(door_at(url, token_file, ca))
+    return show_rows(found, found.rows("groups"), json)
 
 
 def group_show(
     group: GroupName, url: DoorUrl = None, token_file: TokenFile = None, ca: CaFile = None, json: Json = False
 ) -> int:
     """Show a group, its members, and its offset on each queue."""
-    found = door_at(url, token_file, ca).get(f"groups/{segment(group)}")
+    found = operating.group(door_at(url, token_file, ca), group)
     if json:
         show_json(found)
         return Exit.OK
-    _draw([{name: value for name, value in found.items() if name not in ("members", "queues")}])
-    _draw(found.rows("members"), "members")
-    _draw(found.rows("queues"), "queues")
+    draw_rows([{name: value for name, value in found.items() if name not in ("members", "queues")}])
+    draw_rows(found.rows("members"), "members")
+    draw_rows(found.rows("queues"), "queues")
     return Exit.OK
 
 
@@ -101,9 +99,8 @@ def subscription_list(
     json: Json = False,
 ) -> int:
     """List which group consumes which topic, with its tags and unconsumed messages."""
-    rows = door_at(url, token_file, ca).get("subscriptions").rows("subscriptions")
-    rows = [row for row in rows if group in (None, row["group"]) and topic in (None, row["topic"])]
-    return _show({"subscriptions": rows}, rows, json)
+    found = operating.subscriptions(door_at(url, token_file, ca), group, topic)
+    return show_rows(found, found.rows("subscriptions"), json)
 
 
 def message_list(
@@ -129,13 +126,13 @@ def message_list(
     if offset is not None and queue is None:
         raise UsageError("found --offset without --queue, expected both: an offset belongs to a queue")
     from_ms = moment_ms(since, now_ms(), "--from") if since else None
-    asked = {"queue": queue, "from": offset, "from_ms": from_ms, "key": key, "count": limit}
-    found = door_at(url, token_file, ca).get(f"topics/{segment(topic)}/messages", **asked)
+    door = door_at(url, token_file, ca)
+    found = operating.messages(door, topic, queue=queue, offset=offset, from_ms=from_ms, key=key, count=limit)
     shown = [
         {name: row.get(name, "") for name in ("queue", "offset", "stored_ms", "id", "key", "tag", "attempt", "size")}
         for row in found.rows("messages")
     ]
-    return _show(found, shown, json)
+    return show_rows(found, shown, json)
 
 
 def message_show(
@@ -152,12 +149,13 @@ def message_show(
     if (id is None) == (queue is None and offset is None) or (queue is None) != (offset is None):
         raise UsageError("expected --queue with --offset, or --id: pass one of them")
     door = door_at(url, token_file, ca)
-    if id is None:
-        messages = [door.get(f"topics/{segment(topic)}/queues/{queue}/messages/{offset}")]
+    if queue is not None and offset is not None:
+        found = operating.message(door, topic, queue, offset)
     else:
-        messages = door.get(f"topics/{segment(topic)}/messages", id=id, count=100).rows("messages")
+        found = operating.messages_with_id(door, topic, id or "")
+    messages = found.rows("messages")
     if json:
-        show_json({"messages": messages})
+        show_json(found)
     else:
         for message in messages:
             _draw_message(message)
@@ -168,8 +166,8 @@ def message_show(
 
 def _draw_message(message: DoorAnswer) -> None:
     properties = message.part("properties") if "properties" in message else {}
-    _lines({name: value for name, value in message.items() if name not in ("body", "body_base64", "properties")})
-    _lines({f"property {name}": value for name, value in properties.items()})
+    draw_lines({name: value for name, value in message.items() if name not in ("body", "body_base64", "properties")})
+    draw_lines({f"property {name}": value for name, value in properties.items()})
     say("body" if "body" in message else "body, base64")
     say_lines(str(message.get("body", message.get("body_base64", ""))))
 
@@ -186,7 +184,7 @@ def node(
     if context.invoked_subcommand is not None:
         return Exit.OK
     if db is None:
-        found = door_at(url, token_file, ca).get("node")
+        found = operating.node(door_at(url, token_file, ca))
     else:
         _check_alone(url)
         facts = _facts_of(db)
@@ -195,9 +193,9 @@ def node(
     if json:
         show_json(found)
         return Exit.OK
-    _lines({name: value for name, value in found.items() if name != "database"})
+    draw_lines({name: value for name, value in found.items() if name != "database"})
     leaves = ("database", "nodes")
-    _lines({f"database {name}": value for name, value in found.part("database").items() if name not in leaves})
+    draw_lines({f"database {name}": value for name, value in found.part("database").items() if name not in leaves})
     return Exit.OK
 
 
@@ -206,12 +204,12 @@ def node_list(
 ) -> int:
     """List the databases of the store with kind, state, queues and parked messages."""
     if db is None:
-        database = door_at(url, token_file, ca).get("node").part("database")
+        database = operating.node(door_at(url, token_file, ca)).part("database")
     else:
         _check_alone(url)
         database = DoorAnswer(_facts_of(db))
     rows = [DoorAnswer(one) for one in database["nodes"]]
-    return _show({"nodes": rows}, rows, json)
+    return show_rows({"nodes": rows}, rows, json)
 
 
 def node_set(
@@ -240,27 +238,47 @@ def node_set(
     force: Annotated[
         bool, typer.Option("--force", help="Also if topics are left without a queue that takes messages.")
     ] = False,
+    url: DoorUrl = None,
+    token_file: TokenFile = None,
+    ca: CaFile = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Change the state or kind of a database of the store. A running broker follows within a second."""
-    from mqtrail.store.sql import set_node
+    """Change the state or kind of a database of the store: with --url through a door, which records it, else in --db.
 
+    A running broker follows within a second.
+    """
     if state is None and kind is None:
         raise UsageError("found neither --state nor --kind, expected what to change: pass one of them")
     for option, given, known in (("--state", state, NODE_STATES), ("--kind", kind, NODE_KINDS)):
         if given is not None and given not in known:
             raise UsageError(f"{option}: found {given!r}, expected {', '.join(known[:-1])} or {known[-1]}")
-    if db is not None:
-        check_database_url(db, "set MQTRAIL_STORE_URL instead")
-    home = db or load(config).room("node").store_url
+    if url is not None:
+        if db is not None:
+            _check_alone(url)
+        from .pmq_change import set_node_over
+
+        return set_node_over(door_at(url, token_file, ca), name, state=state, kind=kind, force=force, json=json)
+    return _set_node(
+        db or load(config).room("node").store_url, name, state, kind, is_given=db is not None, force=force, json=json
+    )
+
+
+def _set_node(
+    home: str | None, name: str, state: str | None, kind: str | None, *, is_given: bool, force: bool, json: bool
+) -> int:
+    """Change a node in the database of the home. is_given: its URL is on the command line."""
+    from mqtrail.store.sql import set_node
+
+    if is_given and home:
+        check_database_url(home, "set MQTRAIL_STORE_URL instead")
     if not home:
         raise UsageError("found no --db, expected the URL of the home: pass it, or set MQTRAIL_STORE_URL")
     found = dataclasses.asdict(set_node(home, name, kind=kind, state=state, force=force))
     if json:
         show_json(found)
     else:
-        _lines(found)
+        draw_lines(found)
     return Exit.OK
 
 
@@ -269,7 +287,7 @@ def lock(
 ) -> int:
     """Show which process may write to the database, since when, and which processes could before."""
     if db is None:
-        found = door_at(url, token_file, ca).get("lock")
+        found = operating.lock(door_at(url, token_file, ca))
     else:
         _check_alone(url)
         facts = _facts_of(db)
@@ -278,8 +296,8 @@ def lock(
     if json:
         show_json(found)
         return Exit.OK
-    _lines({name: value for name, value in found.items() if name != "starts"})
-    _draw(found.rows("starts"), "starts")
+    draw_lines({name: value for name, value in found.items() if name != "starts"})
+    draw_rows(found.rows("starts"), "starts")
     return Exit.OK
 
 
@@ -299,16 +317,17 @@ def _facts_of(db: str, *, queues: bool = False, sizes: bool = False) -> dict[str
 # Output.
 
 
-def _show(answer: Any, rows: Sequence[Mapping[str, Any]], json: bool, leaves: Sequence[str] = ()) -> int:
+def show_rows(answer: Any, rows: Sequence[Mapping[str, Any]], json: bool, leaves: Sequence[str] = ()) -> int:
     """Print an answer as JSON, or its rows as a table. leaves: columns that the table leaves out."""
     if json:
         show_json(answer)
     else:
-        _draw(rows, leaves=leaves)
+        draw_rows(rows, leaves=leaves)
     return Exit.OK
 
 
-def _draw(rows: Sequence[Mapping[str, Any]], title: str | None = None, leaves: Sequence[str] = ()) -> None:
+def draw_rows(rows: Sequence[Mapping[str, Any]], title: str | None = None, leaves: Sequence[str] = ()) -> None:
+    """Print rows as a table."""
     if not rows:
         say(f"no {title or 'rows'}")
         return
@@ -317,7 +336,8 @@ def _draw(rows: Sequence[Mapping[str, Any]], title: str | None = None, leaves: S
     table(headings, [[_cell(name, row[name]) for name in names] for row in rows], title)
 
 
-def _lines(values: Mapping[str, Any]) -> None:
+def draw_lines(values: Mapping[str, Any]) -> None:
+    """Print each value in a line with its name."""
     for name, value in values.items():
         cell = _cell(name, value)
         say(f"{_heading(name)}: {'-' if cell is None else cell}")

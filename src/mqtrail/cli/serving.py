@@ -50,18 +50,23 @@ def serve(app: Any, listening: socket.socket, words: str, tls: tuple[str, str] |
     uvicorn.Server(settings).run(sockets=[listening])
 
 
-def sources_of(lake: str | None, namesrv: str | None, config: Path | None) -> Sources:
+def sources_of(lake: str | None, namesrv: str | None, config: Path | None, *, is_needed: bool = True) -> Sources:
     """Return the sources that the options name. UsageError, SourceUnavailable: there is none, or no lake there."""
-    return sources_in(load(config), lake, namesrv)
+    return sources_in(load(config), lake, namesrv, is_needed=is_needed)
 
 
-def sources_in(settings: Config, lake: str | None = None, namesrv: str | None = None) -> Sources:
-    """Return the sources that the options or else the settings name. UsageError, SourceUnavailable."""
+def sources_in(
+    settings: Config, lake: str | None = None, namesrv: str | None = None, *, is_needed: bool = True
+) -> Sources:
+    """Return the sources that the options or else the settings name. is_needed: it is an error if there is none.
+
+    UsageError, SourceUnavailable.
+    """
     with collector_paused():
         from mqtrail.answers import Sources
 
     folder, servers = settings.lake(lake), settings.namesrv(namesrv, is_default_used=False)
-    if folder is None and not servers:
+    if is_needed and folder is None and not servers:
         raise UsageError(
             "found neither --lake nor --namesrv, expected one or both: pass the folder of the lake, the name servers"
         )

@@ -99,7 +99,7 @@ def reconcile_table(
     state: Annotated[
         Path | None,
         typer.Option(
-            "--state", readable=False, help="State file of `binlog run`: up to its place all changes were sent."
+            "--state", readable=False, help="State file of `binlog run`; all changes up to its position were sent."
         ),
     ] = None,
     columns: Annotated[

@@ -90,6 +90,15 @@ StoreNodes = Annotated[
         help="Further database for queues; repeat it for each. [env: MQTRAIL_STORE_NODES, default: none]",
     ),
 ]
+StoreReplicas = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--replica",
+        metavar="NAME=URL",
+        help="Replica of a database, from which messages are read too; NAME is home, or a node's; repeat it for each. "
+        "[env: MQTRAIL_STORE_REPLICAS, default: none]",
+    ),
+]
 SkipDamaged = Annotated[
     bool | None,
     typer.Option(
@@ -188,6 +197,7 @@ def up(
     segment_size: SegmentSize = None,
     store: StoreUrl = None,
     store_nodes: StoreNodes = None,
+    store_replicas: StoreReplicas = None,
     skip_damaged: SkipDamaged = None,
     broker_trace: BrokerTrace = None,
     trace_topic: TraceTopic = None,
@@ -220,6 +230,7 @@ def up(
             "metrics_port": metrics_port,
             "store_url": store,
             "store_nodes": " ".join(store_nodes) if store_nodes else None,
+            "store_replicas": " ".join(store_replicas) if store_replicas else None,
         },
         "tls_server": {"self_signed": _self_signed(tls)},
     }
@@ -468,6 +479,7 @@ def _ready_text(node: AnyNode, took_s: float) -> None:
     if config.store_url:
         lines.append(f"  messages     {_shown_store(config)}")
         lines += [f"               {shown_url(node_of_store)}" for node_of_store in config.store_nodes.split()]
+        lines += [f"               replica of {shown_url(replica)}" for replica in config.store_replicas.split()]
     lines.append(f"  flush        {DURABILITY[config.broker.sync_flush]}")
     trace = f"topic {config.broker.trace_topic}" if config.broker.trace_topic_enable else "no topic is created"
     lines.append(

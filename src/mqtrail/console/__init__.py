@@ -2,10 +2,11 @@
 logic, and change nothing unless the console is given `ClusterChanges`.
 
 `make_console` returns the application, with the HTTP API beside the pages; `make_clusters_console` that of several
-clusters. What comes from messages is shown as text: never as HTML, never as a link, control and invisible characters
+clusters. Values from messages are shown as text: never as HTML, never as a link, control and invisible characters
 escaped.
 """
 
 from .app import make_clusters_console, make_console
+from .pmq import PmqPortal
 
-__all__ = ["make_clusters_console", "make_console"]
+__all__ = ["PmqPortal", "make_clusters_console", "make_console"]

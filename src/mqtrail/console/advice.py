@@ -1,11 +1,12 @@
-"""What to do about a verdict or an incident, in the reader's language. A test finds texts that are missing."""
+"""What to do about a verdict, an incident or a finding of the doctor, in each language. A test finds missing texts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from mqtrail import trail
-from mqtrail.answers import ShownIncident
+from mqtrail.answers import DoctorFinding, ShownIncident
 
 from .texts import Language
 
@@ -40,6 +41,10 @@ CODE_ADVICE: Final[dict[str, str]] = {
 CAUSES: Final[dict[str, tuple[str, str]]] = {
     "WRONG_CLOCK": ("该主机的时钟不准", "同步该主机的时钟（chrony、NTP）。在此之前，它的耗时不可信。"),
     "DEPLOYMENT": ("只有该版本或该次启动的客户端受影响", "将部署内容与上一版本对比，并回滚。"),
+    "MASTER_CHANGED": (
+        "该组的另一个 Broker 成为主节点",
+        "查明此前的主节点当时发生了什么：它的日志和机器。对示例消息运行 `mqtrail trace`，可看到何时由谁接管。",
+    ),
     "BROKER_RESTARTED": (
         "Broker 一段时间没有应答，或丢失了消息",
         "查看 Broker 的日志：重启、崩溃、磁盘或内存已满。",
@@ -91,6 +96,32 @@ SYMPTOMS: Final[dict[str, str]] = {
     "WAITS": "消息长时间等待处理",
 }
 """What happens in an incident."""
+
+FINDINGS: Final[dict[str, str]] = {
+    "index_off": "{broker}：messageIndexEnable 为 false，因此查询只能找到数据湖中的消息",
+    "silent_groups": "在线但样本中没有记录的消费组：{groups}；检查其消费者是否开启了轨迹",
+    "many_silent_groups": "在线但样本中没有记录的消费组：{groups}，以及另外 {more} 个；检查其消费者是否开启了轨迹",
+    "unnumbered": "没有客户端为其轨迹消息编号，因此无法发现客户端丢弃的记录",
+    "rejects": "{rejects} 条记录无法解码：{reasons}",
+    "read_only": "流水线读取轨迹主题以及 --topic 指定的主题；它不向该集群写入任何内容",
+    "trace_topic_unknown": "无法查询主题 {topic}",
+    "trace_topic_missing": "主题 {topic} 不存在：在 Broker 上设置 traceTopicEnable=true，或创建该主题",
+    "no_trace_records": "{topic} 最新的 {sampled} 条消息中没有轨迹记录：请在客户端开启轨迹",
+    "no_client_records": "只有 mqtrail 客户端会写这些记录；样本中没有",
+    "brokers_silent": "Broker {brokers} 没有应答",
+    "no_topics": "还没有业务主题",
+}
+"""What the doctor found."""
+
+
+def finding_words(one: DoctorFinding, language: Language) -> str:
+    """Return a sentence of the doctor."""
+    return str(one) if language is Language.EN else FINDINGS[one.name].format_map(one.values)
+
+
+def findings_words(findings: Iterable[DoctorFinding], language: Language) -> str:
+    """Return sentences of the doctor, one after the other."""
+    return ("; " if language is Language.EN else "；").join(finding_words(one, language) for one in findings)
 
 
 def code_advice(code: str, language: Language) -> str:

@@ -39,7 +39,8 @@ from .client import client
 from .cluster import cluster
 from .dead_letters import dead_letters
 from .delayed import delayed
-from .frame import THEMES, Desk, DeskOf, PageReader
+from .edit import edit
+from .frame import THEMES, Desk, DeskOf, PageReader, serve_pages
 from .groups import group, groups
 from .home import home
 from .incident import incident
@@ -50,6 +51,7 @@ from .message import message
 from .name_servers import name_servers
 from .nonces import CompressedFiles, NoncedScripts
 from .pipeline import pipeline
+from .pmq import PmqPortal, add_pmq
 from .pops import pops
 from .replication import replication
 from .saved import add_saved
@@ -58,6 +60,7 @@ from .stored import stored
 from .texts import Language
 from .topic import topic
 from .transactions import transactions
+from .verdicts import verdicts
 
 CHOICE_S: Final = 365 * 24 * 3600
 SKIP_MAX: Final = 1_000_000_000
@@ -71,23 +74,31 @@ def make_console(
     alerts: Path = Path(ALERTS_FILE),
     searches: Path = Path(SEARCHES_FILE),
     handled: HandledIncidents | None = None,
+    pmq: PmqPortal | None = None,
 ) -> FastAPI:
     """Return the application. NiceGUI keeps its pages in the process, so there is one console in a process.
 
     changes: readers may change the cluster. access: the accounts; None: anyone who can connect may do everything.
     alerts: the file of `mqtrail alerts run`. searches: the file of saved searches. handled: the acknowledged and muted
-    incidents; None: unknown.
+    incidents; None: unknown. pmq: a door whose pages are served too, alone if there is neither lake nor cluster.
     """
     workers = Workers()
     changing = None if changes is None else Changing(changes)
     app = make_api(sources, workers, changing, access, alerts, handled)
     desk = Desk(app.state.seen, workers, changing, alerts, SavedSearches(searches), handled)
-    _add_console(app, lambda _: desk, access, can_change=changing is not None)
+    is_alone = pmq is not None and sources.lake is None and not sources.namesrv
+    serve_pages(pmq=pmq is not None, others=not is_alone)
+    if pmq is not None:
+        add_pmq(lambda _: desk, pmq)
+    if is_alone:
+        app.add_api_route("/", _to_pmq, include_in_schema=False)
+    _add_console(app, lambda _: desk, access, can_change=changing is not None, has_pages=not is_alone)
     return app
 
 
 def make_clusters_console(clusters: ServedClusters) -> FastAPI:
     """Return the application of several clusters: each has its pages and its API below `/c/NAME`."""
+    serve_pages(pmq=False)
     app = make_clusters_api(clusters)
     desks = {
         one.label.name: Desk(
@@ -111,10 +122,13 @@ def make_clusters_console(clusters: ServedClusters) -> FastAPI:
     return app
 
 
-def _add_console(app: FastAPI, desk_of: DeskOf, access: AccessDesk | None, *, can_change: bool) -> None:
-    """Add pages, forms and log-in to an application with an API."""
-    _add_pages(desk_of)
-    add_saved(app, desk_of)
+def _add_console(
+    app: FastAPI, desk_of: DeskOf, access: AccessDesk | None, *, can_change: bool, has_pages: bool = True
+) -> None:
+    """Add pages, forms and log-in to an application with an API. has_pages: those of lakes and clusters."""
+    if has_pages:
+        _add_pages(desk_of)
+        add_saved(app, desk_of)
     if can_change:
         _add_changes(desk_of)
     app.add_api_route("/preferences", preferences, include_in_schema=False)
@@ -142,6 +156,7 @@ def _add_pages(desk_of: DeskOf) -> None:
         ("/pops", pops),
         ("/alerts", alerts),
         ("/pipeline", pipeline),
+        ("/verdicts", verdicts),
     ):
         _add_page(desk_of, path, draw)
     for path, draw_named in (("/group", group), ("/topic", topic), ("/broker", broker)):
@@ -207,9 +222,20 @@ def _add_changes(desk_of: DeskOf) -> None:
         changing, reader = changing_of(request), PageReader.of(request)
         await change(desk_of(request).of(request), changing, reader, request.query_params, actor_of(request, "page"))
 
+    @ui.page("/edit", response_timeout=PAGE_S)
+    async def edit_page(request: Request, group: str = "", place: str = "", id: str = "") -> None:
+        changing, reader = changing_of(request), PageReader.of(request)
+        asked = (group[:255], place.strip()[:1_000], id.strip()[:1_000])
+        await edit(desk_of(request).of(request), changing, reader, asked, actor_of(request, "page"))
+
     @ui.page("/audit", response_timeout=PAGE_S)
     async def audit_page(request: Request) -> None:
         await audit(desk_of(request).of(request), changing_of(request), PageReader.of(request))
+
+
+async def _to_pmq() -> RedirectResponse:
+    """Lead from the first page to that of pmq mode."""
+    return RedirectResponse("/pmq", 303)
 
 
 async def preferences(to: str = "/", language: str = "", theme: str = "") -> RedirectResponse:

@@ -25,6 +25,7 @@ from mqtrail.answers.changes import (
     InvalidChange,
     RecallMessage,
     ResendDeadLetters,
+    ResendEdited,
     ResendMessage,
     ResetOffsets,
     ResumeChecks,
@@ -76,14 +77,14 @@ async def change(desk: Desk, changing: Changing, reader: PageReader, asked: Quer
     except (Problem, InvalidChange, ValueError) as error:
         plan.fail(str(error))
         return
-    plan.put(lambda: _plan(reader, found))
+    plan.put(lambda: draw_plan(reader, found))
     button.set_visibility(bool(found.steps))
 
-    async def perform() -> None:
+    async def do() -> None:
         button.set_visibility(False)
-        await _perform(_Doing(desk, changing, reader, wanted, actor), found, outcomes)
+        await perform(Doing(desk, changing, reader, wanted, actor), found, outcomes)
 
-    button.on("click", perform)
+    button.on("click", do)
 
 
 async def _change_of(desk: Desk, asked: QueryParams) -> Change:
@@ -211,7 +212,8 @@ def _members(reader: PageReader, asked: QueryParams, answer: MembersAnswer) -> N
                 link(one.client_id, PATH, **{**asked, "client": one.client_id})
 
 
-def _plan(reader: PageReader, plan: ChangePlan) -> None:
+def draw_plan(reader: PageReader, plan: ChangePlan) -> None:
+    """Draw what a change would do."""
     bounds(reader, plan.scope, is_open=True)
     counted = [name for name in COUNTS if any(name in step.counts for step in plan.steps)]
     headings = [reader.say(name) for name in ("part_of_change", "before", "afterwards", *counted)]
@@ -228,7 +230,7 @@ def _plan(reader: PageReader, plan: ChangePlan) -> None:
         commands(reader, plan.command)
 
 
-class _Doing:
+class Doing:
     """A change that a reader asked for."""
 
     def __init__(self, desk: Desk, changing: Changing, reader: PageReader, wanted: Change, actor: Actor) -> None:
@@ -239,7 +241,7 @@ class _Doing:
         self.actor = actor
 
 
-async def _perform(doing: _Doing, plan: ChangePlan, place: ui.element) -> None:
+async def perform(doing: Doing, plan: ChangePlan, place: ui.element) -> None:
     """Do it, show how far it is, then what came of each part."""
     reader = doing.reader
     outcomes: list[ChangeOutcome] = []
@@ -262,7 +264,7 @@ async def _perform(doing: _Doing, plan: ChangePlan, place: ui.element) -> None:
         with tag("p"):
             link(reader.say("audit_log"), "/audit")
     resent = [one.target for one in outcomes if one.fate is Fate.DONE]
-    if result is not None and resent and isinstance(doing.wanted, ResendDeadLetters | ResendMessage):
+    if result is not None and resent and isinstance(doing.wanted, ResendDeadLetters | ResendMessage | ResendEdited):
         await _follow(doing, doing.wanted.group, resent[:FOLLOWED_MAX], place)
 
 
@@ -273,7 +275,7 @@ def _outcomes(reader: PageReader, outcomes: Sequence[ChangeOutcome]) -> None:
             add([one.target, f"{MARKS[FATES[one.fate]]} {reader.say(one.fate.value)}", one.detail, one.place])
 
 
-async def _follow(doing: _Doing, group: str, msg_ids: Sequence[str], place: ui.element) -> None:
+async def _follow(doing: Doing, group: str, msg_ids: Sequence[str], place: ui.element) -> None:
     """Show the verdicts of what was sent again, and load them again while the page is live."""
     reader, desk = doing.reader, doing.desk
     with place, section(reader.say("follow")):

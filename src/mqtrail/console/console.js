@@ -120,3 +120,43 @@ document.addEventListener("click", (event) => {
     if (event.target.id === "query") close();
   });
 }
+{
+  // Live parts are drawn again. What the reader opened stays open, the focus and the place in a table stay, and while
+  // text is selected the page waits.
+  const part = (one) => one.closest("section")?.querySelector("h2")?.textContent ?? "";
+  const text = (one) => one.getAttribute("aria-label") ?? one.textContent;
+  const key = (one) => {
+    const named = one.matches("details") ? one.querySelector("summary") : one;
+    return [one.tagName, part(one), named ? text(named).replace(/\s*\(\d+\)$/, "") : ""].join("\n");
+  };
+  const opened = new Map(), scrolled = new Map();
+  let focused = null, isReading = false;
+  const inMain = (one) => one instanceof Element && one.closest("main");
+  document.addEventListener("toggle", (event) => {
+    if (inMain(event.target) && event.target.matches("details")) opened.set(key(event.target), event.target.open);
+  }, true);
+  document.addEventListener("scroll", (event) => {
+    if (inMain(event.target) && event.target.matches(".scroll"))
+      scrolled.set(key(event.target), [event.target.scrollLeft, event.target.scrollTop]);
+  }, true);
+  document.addEventListener("focusin", (event) => {
+    focused = inMain(event.target) ? { one: event.target, key: key(event.target) } : null;
+  });
+  document.addEventListener("pointerdown", () => (focused = null));
+  document.addEventListener("selectionchange", () => {
+    const chosen = getSelection();
+    const is = !chosen.isCollapsed && Boolean(inMain(chosen.anchorNode?.parentElement));
+    if (is !== isReading) emitEvent("reading", (isReading = is));
+  });
+  const all = (node, wanted) => [...(node.matches(wanted) ? [node] : []), ...node.querySelectorAll(wanted)];
+  new MutationObserver((changes) => {
+    const added = changes.flatMap((one) => [...one.addedNodes]).filter((one) => one.isConnected && inMain(one));
+    for (const node of added) {
+      for (const one of all(node, "details")) if (opened.has(key(one))) one.open = opened.get(key(one));
+      for (const one of all(node, ".scroll")) if (scrolled.has(key(one))) one.scrollTo(...scrolled.get(key(one)));
+      if (!focused || focused.one.isConnected || document.activeElement !== document.body) continue;
+      const same = all(node, focused.one.tagName).find((one) => key(one) === focused.key);
+      if (same) same.focus({ preventScroll: true });
+    }
+  }).observe(document, { childList: true, subtree: true });
+}

@@ -137,7 +137,9 @@ class _View:
                 tag("input", type="checkbox", name="id", value=one.msg_id, **{"aria-label": label})
             if self.can_resend:
                 asked = {"action": "resend-dead-letters", "group": one.group_name, "id": one.msg_id}
-                link(f"{self.reader.say('send_again')} …", "/change", **asked)
+                link(f"{self.reader.say('send_again')} …", "/change", "act", **asked)
+                tag("br")
+                link(f"{self.reader.say('edit_letter')} …", "/edit", "act", group=one.group_name, id=one.msg_id)
             with tag("details"):
                 tag("summary", self.reader.say("command"))
                 tag("pre", shlex.join(one.resend_command), tabindex="0")

@@ -4,42 +4,29 @@ from __future__ import annotations
 
 from functools import partial
 
-from nicegui import ui
-
 from mqtrail.answers import DelayedAnswer, DueCount
+from mqtrail.answers.access import SeenCluster
 from mqtrail.client import DelayedMessage
 
 from .frame import (
     MARKS,
     Desk,
-    PagePart,
     PageReader,
     bounds,
-    commands,
-    frame,
-    keep_live,
-    lacks_cluster,
     link,
     section,
     table,
     tag,
 )
 from .looks import count, duration
+from .of_brokers import ask_brokers
 
 
 async def delayed(desk: Desk, reader: PageReader) -> None:
     """Draw what waits on all brokers, and load it again while the page is live."""
-    with frame(reader, reader.say("delayed_page")):
-        if lacks_cluster(desk, reader):
-            return
-        tag("p", reader.say("delayed_text"))
-        live = ui.switch(reader.say("live"), value=True)
-        part = PagePart(desk, reader)
-        commands(reader, ["mqtrail", "message", "delayed", "--namesrv", desk.sources.namesrv], "/delayed")
-    cluster = desk.sources.of_cluster()
-    await keep_live(
-        live, lambda: part.show(cluster.delayed, partial(_draw, reader, may_change=desk.changing is not None))
-    )
+    draw = partial(_draw, reader, may_change=desk.changing is not None)
+    command = ("message", "delayed", "/delayed")
+    await ask_brokers(desk, reader, "delayed_page", "delayed_text", command, SeenCluster.delayed, draw)
 
 
 def _draw(reader: PageReader, answer: DelayedAnswer, *, may_change: bool) -> None:

@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from http import HTTPStatus
 from pathlib import Path
@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote, urlencode
 from fastapi import Request
 from nicegui import app, ui
 from nicegui.elements.mixins.text_element import TextElement
+from nicegui.events import GenericEventArguments
 
 from mqtrail import trail
 from mqtrail.answers import FIELDS, TEXT_SIZE_MAX, Scope
@@ -37,6 +38,7 @@ from mqtrail.gateway import Problem
 from mqtrail.wire import visible
 
 from .looks import duration, moment, zone_of
+from .one_search import OneSearch
 from .texts import Language, code_text, language_of, text
 
 T = TypeVar("T")
@@ -54,8 +56,9 @@ PAGES: Final = (
     ("/pipeline", "pipeline"),
     ("/alerts", "alerts"),
 )
+PMQ_PAGE: Final = ("/pmq", "pmq")
 FAULT: Final = "a fault of mqtrail, not of the lake or the cluster: report it with the console's log"
-OF_ONE_CLUSTER: Final = ("/message", "/incident", "/client", "/stored", "/change")
+OF_ONE_CLUSTER: Final = ("/message", "/incident", "/client", "/stored", "/change", "/edit")
 """Pages about what no other cluster has."""
 IN_FILE: Final = {
     "no_lake": ("no_lake_in_file", 'lake = "DIR"'),
@@ -84,6 +87,8 @@ class Desk:
     """The acknowledged and muted incidents; None: unknown."""
     rights: frozenset[Right] = frozenset(Right)
     """What the roles of the reader give, at least on some topics."""
+    one_search: OneSearch = field(default_factory=OneSearch)
+    """The turn of searches for incidents that Home shows."""
 
     def of(self, request: Request) -> Desk:
         """Return what a page of this request answers from: the sources as its reader may see them."""
@@ -200,14 +205,15 @@ def frame(reader: PageReader, title: str, *, query: str = "") -> Iterator[None]:
         if reader.cluster is not None:
             _clusters(reader, reader.cluster)
         with tag("nav", **{"aria-label": "mqtrail"}):
-            for path, name in PAGES:
-                here = reader.page == path
+            for path, name in pages_served():
+                here = reader.page == path or (path == "/pmq" and reader.page.startswith("/pmq/"))
                 link(reader.say(name), path, "here" if here else "").props.update(
                     {"aria-current": "page"} if here else {}
                 )
-        with tag("form", action="/search", method="get", role="search"):
-            _query_bar(reader, query)
-            tag("button", reader.say("find"), type="submit")
+        if PAGES[0] in pages_served():
+            with tag("form", action="/search", method="get", role="search"):
+                _query_bar(reader, query)
+                tag("button", reader.say("find"), type="submit")
         with tag("div", classes="choices"):
             other = Language.ZH if reader.language is Language.EN else Language.EN
             link(reader.say("language"), "/preferences", language=other, to=reader.path)
@@ -222,6 +228,16 @@ def frame(reader: PageReader, title: str, *, query: str = "") -> Iterator[None]:
     with tag("main", id="content"):
         tag("h1", title)
         yield
+
+
+def pages_served() -> tuple[tuple[str, str], ...]:
+    """Return path and name of the pages of this process. Those of pmq mode are there beside others, or alone."""
+    return getattr(app.state, "pages", PAGES)
+
+
+def serve_pages(*, pmq: bool, others: bool = True) -> None:
+    """Set which pages this process serves."""
+    app.state.pages = (*(PAGES if others else ()), *((PMQ_PAGE,) if pmq else ()))
 
 
 def _clusters(reader: PageReader, chosen: ChosenCluster) -> None:
@@ -298,12 +314,19 @@ LIVE_S: Final = 10.0
 
 
 async def keep_live(live: ui.switch, load: Callable[[], Awaitable[object]], every_s: float = LIVE_S) -> None:
-    """Load once the reader's browser is connected, and again while the switch is on."""
+    """Load once the reader's browser is connected, and again while the switch is on and no text is selected."""
+    words, reader, is_reading = live.text, PageReader.of(ui.context.client.request), False
+
+    def note(event: GenericEventArguments) -> None:
+        nonlocal is_reading
+        is_reading = event.args is True
+        live.text = f"{words}: {reader.say('waits_for_reader')}" if is_reading else words
 
     async def again() -> None:
-        if live.value:
+        if live.value and not is_reading:
             await load()
 
+    ui.on("reading", note)  # console.js tells of a selection
     await ui.context.client.connected()
     await load()
     ui.timer(every_s, again, immediate=False)
@@ -399,13 +422,23 @@ def bounds(reader: PageReader, scope: Scope, *, is_open: bool = False) -> None:
 
 
 def codes(reader: PageReader, names: Sequence[str]) -> None:
-    """Draw verdict codes, each with its mark, its severity and its meaning on hover."""
+    """Draw verdict codes; `?` beside each leads to its definition."""
     for name in names:
-        known = trail.CODES.get(name)
-        severity = known.severity if known else "info"
-        chip = tag("span", f"{MARKS[severity]} {name}", f"code {severity}")
-        if known:
-            chip.props.update({"title": f"{reader.say(severity)}: {code_text(name, reader.language)}"})
+        with tag("span", classes="said"):
+            chip(reader, name)
+            if name in trail.CODES:
+                words = reader.say("what_is", code=name)
+                made = tag("a", "?", "what", href=f"/verdicts#{name}")
+                made.props.update({"aria-label": words, "title": words})
+
+
+def chip(reader: PageReader, name: str) -> None:
+    """Draw a verdict code with its mark, its severity and its meaning on hover."""
+    known = trail.CODES.get(name)
+    severity = known.severity if known else "info"
+    made = tag("span", f"{MARKS[severity]} {name}", f"code {severity}")
+    if known:
+        made.props.update({"title": f"{reader.say(severity)}: {code_text(name, reader.language)}"})
 
 
 @contextmanager

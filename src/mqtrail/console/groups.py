@@ -33,7 +33,7 @@ async def groups(desk: Desk, reader: PageReader) -> None:
         draw_waits(reader, answer, rows_max=ROWS_MAX)
 
     cluster = desk.sources.of_cluster()
-    await keep_live(live, lambda: part.show(cluster.lag, draw))
+    await keep_live(live, lambda: part.show(lambda: cluster.overview().lag(), draw))
 
 
 def draw_waits(reader: PageReader, answer: LagAnswer, *, rows_max: int) -> None:
@@ -58,13 +58,14 @@ def draw_waits(reader: PageReader, answer: LagAnswer, *, rows_max: int) -> None:
 
 
 async def group(desk: Desk, reader: PageReader, name: str) -> None:
-    """Draw one group: queues, the messages that have waited longest, members."""
+    """Draw one group: queues, the messages that have waited longest, members; load them again while it is live."""
     with frame(reader, f"{reader.say('group')} {name}"):
         if lacks_cluster(desk, reader):
             return
         with tag("div", classes="tools"):
             link(reader.say("search"), "/search", "button", q=f'group:"{name}"')
             measure = tag("button", reader.say("trend_button"), type="button")
+        live = ui.switch(reader.say("live"), value=True)
         with section(reader.say("queues")):
             lag = PagePart(desk, reader)
         with section(reader.say("members")):
@@ -85,13 +86,18 @@ async def group(desk: Desk, reader: PageReader, name: str) -> None:
 
     async def load(over_ms: int | None = None) -> None:
         await asyncio.gather(
-            lag.show(partial(cluster.lag, name, over_ms), partial(_lag_of_group, reader, desk.changing is not None)),
+            lag.show(
+                partial(cluster.lag, name, over_ms), partial(_lag_of_group, reader, name, desk.changing is not None)
+            ),
             members.show(partial(cluster.members, name), partial(_members, reader)),
         )
 
-    measure.on("click", lambda: load(TREND_MS))
-    await ui.context.client.connected()
-    await load()
+    async def measured() -> None:
+        live.value = False  # else the next refresh replaces the trend
+        await load(TREND_MS)
+
+    measure.on("click", measured)
+    await keep_live(live, load)
 
 
 def _reset(reader: PageReader, name: str) -> None:
@@ -136,8 +142,13 @@ def group_form(reader: PageReader, name: str = "") -> None:
         tag("button", reader.say("plan_it"), type="submit")
 
 
-def _lag_of_group(reader: PageReader, may_change: bool, answer: LagAnswer) -> None:
+def _lag_of_group(reader: PageReader, name: str, may_change: bool, answer: LagAnswer) -> None:
     bounds(reader, answer.scope, is_open=True)
+    if (copies := answer.copies) is not None:
+        with tag("p"):
+            tag("span", f"{reader.say('retry_copies')}: {count(copies.retry_count)} · ")
+            words = f"{reader.say('dead_letters')}: {count(copies.dead_letter_count)}"
+            link(words, "/dead-letters", group=name)
     for one in answer.lag.groups:
         if one.trend.state is not TrendState.UNKNOWN:
             tag("p", f"{reader.say('trend')}: {trend(reader, one)}")

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
-from nicegui import ui
+from nicegui import background_tasks, ui
 
 from mqtrail import trail
 from mqtrail.answers import FreshnessAnswer, LagAnswer, NameServersAnswer, Report, VerdictHistory
@@ -35,10 +35,12 @@ from .frame import (
     tag,
 )
 from .groups import draw_waits
+from .incidents import draw_open, found_incidents
 from .looks import count, duration, local_ms
 from .texts import code_text
 
 LIVE_S: Final = 15.0
+CAUSES_S: Final = 300.0  # a search for incidents takes seconds, so viewers share it for longer than the rest
 SOURCES_MAX: Final = 100
 BRUSH: Final = """() => {{
   const chart = getElement({id})?.chart;
@@ -62,6 +64,8 @@ async def home(desk: Desk, reader: PageReader) -> None:
         live = ui.switch(reader.say("live"), value=True)
         with section(reader.say("what_is_wrong")):
             wrong = _lake_part(desk, reader)
+        with section(reader.say("open_incidents")):
+            causes = _lake_part(desk, reader)
         with section(reader.say("verdicts_over_time")):
             history = _lake_part(desk, reader)
             chart = _Chart(reader)
@@ -76,8 +80,18 @@ async def home(desk: Desk, reader: PageReader) -> None:
         with section(reader.say("name_servers")):
             servers = _cluster_part(desk, reader)
 
+    searches: list[asyncio.Task[None]] = []
+
+    async def search(part: PagePart) -> None:
+        async with desk.one_search.turn:
+            with live:  # a task of its own begins outside of the page
+                ask = partial(desk.one_search.alone, lambda: found_incidents(desk, CAUSES_S))
+                await part.show(ask, partial(draw_open, reader), is_kept=True)
+
     async def load() -> None:
         asked: list[Any] = []
+        if causes and all(one.done() for one in searches):  # the other parts do not wait for it
+            searches[:] = [background_tasks.create(search(causes))]
         if wrong and history and fresh:
             lake = desk.sources.of_lake
             asked.append(
@@ -89,9 +103,13 @@ async def home(desk: Desk, reader: PageReader) -> None:
             )
         if lag and brokers and servers:
             live_cluster = desk.sources.of_cluster()
-            asked.append(lag.show(live_cluster.lag, lambda one: _lag(reader, one)))
-            asked.append(brokers.show(live_cluster.brokers, lambda one: draw_brokers(reader, one, has_counters=False)))
-            asked.append(servers.show(live_cluster.name_servers, partial(_name_servers, reader)))
+            asked.append(lag.show(lambda: live_cluster.overview().lag(), lambda one: _lag(reader, one)))
+            asked.append(
+                brokers.show(
+                    lambda: live_cluster.overview().brokers(), lambda one: draw_brokers(reader, one, has_counters=False)
+                )
+            )
+            asked.append(servers.show(lambda: live_cluster.overview().name_servers(), partial(_name_servers, reader)))
         await asyncio.gather(*asked)
 
     await keep_live(live, load, LIVE_S)

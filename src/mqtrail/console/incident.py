@@ -59,6 +59,13 @@ def handling_words(reader: PageReader, handling: IncidentHandling | None) -> str
     return "; ".join(parts) or f"{MARKS['open']} {reader.say('not_acknowledged')}"
 
 
+def affected_words(reader: PageReader, one: ShownIncident) -> str:
+    """Return how many messages, topics and groups an incident affects."""
+    groups = count(one.group_count) if one.group_count else "–"
+    counts = {"messages": count(one.message_count), "topics": count(one.topic_count)}
+    return reader.say("affected_counts", **counts, groups=groups)
+
+
 class _IncidentForm:
     """What people did about an incident, and the form for what they do."""
 
@@ -184,11 +191,7 @@ def _incident(reader: PageReader, one: ShownIncident) -> None:
         add([reader.say("advice"), advice])
         add([reader.say("incident_begin"), reader.at(one.begin_ms)])
         add([reader.say("incident_end"), reader.at(one.end_ms)])
-        groups = count(one.group_count) if one.group_count else "–"
-        affected = reader.say(
-            "affected_counts", messages=count(one.message_count), topics=count(one.topic_count), groups=groups
-        )
-        add([reader.say("affected"), affected])
+        add([reader.say("affected"), affected_words(reader, one)])
         add([reader.say("common"), "; ".join(one.conditions) or "–"])
         for name, values in (
             ("same_share", one.same_conditions),

@@ -11,6 +11,8 @@ from nicegui import ui
 
 from mqtrail import trail
 from mqtrail.answers import (
+    ELECTION_REASONS,
+    BrokerChange,
     GroupVerdict,
     NeighboursAnswer,
     Status,
@@ -18,6 +20,7 @@ from mqtrail.answers import (
     TraceAnswer,
     Trajectory,
     evidence_place,
+    named_broker,
 )
 from mqtrail.clock import now_ms
 from mqtrail.wire import visible_lines
@@ -25,7 +28,7 @@ from mqtrail.wire import visible_lines
 from .advice import code_advice
 from .frame import MARKS, Desk, PagePart, PageReader, bounds, codes, commands, frame, link, section, table, tag
 from .looks import UNKNOWN, duration
-from .picture import Bar, Picture, picture_of
+from .picture import ARROWS, Bar, Picture, picture_of
 from .texts import TEXTS, code_text
 
 EVENTS_MAX: Final = 500
@@ -122,6 +125,7 @@ def _changes(reader: PageReader, one: Trajectory) -> None:
         for group in dict.fromkeys(known.group_name for known in one.groups):
             asked = {"place": one.place, "group": group}
             link(reader.say("put_back", group=group), "/change", "button", action="resend-message", **asked)
+            link(reader.say("edit_copy", group=group), "/edit", "button", **asked)
             link(reader.say("have_consumed", group=group), "/change", "button", action="consume-directly", **asked)
         if not one.groups:
             tag("p", reader.say("no_groups"), "quiet")
@@ -169,9 +173,16 @@ def _bar(reader: PageReader, picture: Picture, bar: Bar) -> None:
     left, right = picture.place(bar.first_ms), picture.place(bar.end_ms)
     words = [_event_name(reader, bar.label), bar.outcome, duration(bar.duration_ms) if bar.duration_ms else ""]
     after = f"+{duration(bar.first_ms - picture.first_ms)}"
-    label = " ".join(word for word in (after, *words, bar.detail) if word)
-    made = tag("span", classes=f"bar {bar.tone}", role="img", **{"aria-label": label, "title": label})
-    made.style(f"left: {min(left, 99.5):.2f}%; width: {max(right - left, 0):.2f}%")
+    error = reader.say("clock_error", time=duration(bar.error_ms)) if bar.error_ms else ""
+    label = " ".join(word for word in (after, *words, bar.detail, error) if word)
+    arrow = ARROWS.get(bar.tone, "")
+    classes = f"bar {'arrow ' if arrow else ''}{bar.tone}"
+    made = tag("span", arrow, classes, role="img", **{"aria-label": label, "title": label})
+    made.style(f"left: {min(left, 99.5):.2f}%" + ("" if arrow else f"; width: {max(right - left, 0):.2f}%"))
+    if bar.error_ms:
+        begin, end = (picture.place(bar.first_ms + sign * bar.error_ms) for sign in (-1, 1))
+        whisker = tag("span", classes="whisker", **{"aria-hidden": "true"})
+        whisker.style(f"left: {max(begin, 0):.2f}%; width: {max(min(end, 100) - max(begin, 0), 0):.2f}%")
 
 
 def _event_name(reader: PageReader, kind: str) -> str:
@@ -214,7 +225,10 @@ def _events(reader: PageReader, one: Trajectory) -> None:
     first_ms = min(known, default=0)
     names = ("time", "after", "event", "group", "outcome", "duration", "where", "detail", "evidence")
     with table([reader.say(name) for name in names], reader.say("timeline_text")) as add:
+        changes = list(one.broker_changes)
         for event in one.events[:EVENTS_MAX]:
+            while changes and (changes[0].at_ms or 0) < (event.at_ms or 0):
+                add(_change_row(reader, changes.pop(0), first_ms))
 
             def shown(evidence: str = event.evidence) -> None:
                 link(evidence, "/stored", evidence=evidence)
@@ -232,8 +246,44 @@ def _events(reader: PageReader, one: Trajectory) -> None:
                     shown if evidence_place(event.evidence, "") else event.evidence,
                 ]
             )
+        for change in changes:
+            add(_change_row(reader, change, first_ms))
     if len(one.events) > EVENTS_MAX:
         tag("p", f"+ {len(one.events) - EVENTS_MAX}", "quiet")
+
+
+def _change_row(reader: PageReader, one: BrokerChange, first_ms: int) -> list[object]:
+    """Return the row of an event of a broker among those of the message."""
+    after = UNKNOWN if one.at_ms is None else f"{'+' if one.at_ms >= first_ms else ''}{duration(one.at_ms - first_ms)}"
+
+    def shown() -> None:
+        link(one.evidence, "/stored", evidence=one.evidence)
+
+    return [
+        reader.at(one.at_ms),
+        after,
+        reader.say("broker"),
+        "",
+        reader.say(f"event_{one.event}") if f"event_{one.event}" in TEXTS else one.event,
+        "",
+        f"{one.broker} {named_broker(one.address, one.broker_id)}",
+        change_words(reader, one),
+        shown if evidence_place(one.evidence, "") else one.evidence,
+    ]
+
+
+def change_words(reader: PageReader, one: BrokerChange) -> str:
+    """Return epoch, reason, the master before and what was removed, as far as they are known."""
+    reason = reader.say(f"election_{one.reason}") if one.reason in ELECTION_REASONS else one.reason
+    words = [] if one.epoch is None else [f"{reader.say('epoch')} {one.epoch}"]
+    words += [reason] if reason else []
+    before = named_broker(one.before_address, one.before_id)
+    if before:
+        until = reader.moment(one.before_until_ms)
+        words.append(f"{reader.say('master_before')}: {before}, {reader.say('master_until', at=until)}")
+    if one.from_offset is not None and one.to_offset is not None:
+        words.append(f"[{one.from_offset}, {one.to_offset}) {one.detail}")
+    return "; ".join(words)
 
 
 def draw_stored(reader: PageReader, one: StoredMessage) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -21,11 +21,22 @@ class Tone(StrEnum):
     OPEN = "open"
     WAIT = "wait"
     MARK = "mark"
+    BACK = "back"  # sent back for a retry: an arrow to the broker
+    AGAIN = "again"  # stored for a retry: an arrow to the group
+    DEAD = "dead"  # given up: an arrow to the dead letters
+
+
+ARROWS: Final = {Tone.BACK: "↑", Tone.AGAIN: "↓", Tone.DEAD: "⤒"}
+"""What is drawn of these tones: lanes of groups are below those of brokers."""
+_STORED_TONES: Final = {"RETRY": Tone.AGAIN, "DLQ": Tone.DEAD}
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Something that lasted from first_ms to end_ms. label: names of TEXTS or of the record."""
+    """Something that lasted from first_ms to end_ms. label: names of TEXTS or of the record.
+
+    error_ms: how far it may be earlier or later than it is drawn, by the clocks; None: not known.
+    """
 
     first_ms: int
     end_ms: int
@@ -33,6 +44,7 @@ class Bar:
     label: str
     outcome: str = ""
     detail: str = ""
+    error_ms: int | None = None
 
     @property
     def duration_ms(self) -> int:
@@ -72,12 +84,15 @@ class Picture:
 def picture_of(one: Trajectory) -> Picture | None:
     """Return the picture of a trajectory; None without any event of known time."""
     bars: dict[tuple[str, str], list[Bar]] = {("producer", one.producer_group): []}
+    errors = {group.group_name: group.clock_error_ms for group in one.groups}
     for event in one.events:
         if (at := _lane_and_bar(event, one.as_of_ms)) is not None:
-            bars.setdefault(at[0], []).append(at[1])
+            bar = replace(at[1], error_ms=errors.get(event.group_name)) if event.kind == "HANDLED" else at[1]
+            bars.setdefault(at[0], []).append(bar)
     for (kind, name), some in bars.items():
         if kind == "group":
-            some.extend(_waits(one, name, sorted(some, key=lambda bar: bar.first_ms)))
+            attempts = sorted((bar for bar in some if bar.tone not in ARROWS), key=lambda bar: bar.first_ms)
+            some.extend(_waits(one, name, attempts))
     if one.stored_ms is not None and one.visible_ms is not None and one.visible_ms > one.stored_ms and one.place:
         broker = ("broker", one.place.split("/")[0])
         bars.setdefault(broker, []).append(Bar(one.stored_ms, one.visible_ms, Tone.WAIT, "delayed"))
@@ -106,7 +121,11 @@ def _lane_and_bar(event: Event, as_of_ms: int) -> tuple[tuple[str, str], Bar] | 
         tone = Tone.GOOD if outcome in ("OK", "SEND_OK") else Tone.BAD
         return ("producer", event.group_name), Bar(event.at_ms, end_ms, tone, event.kind, outcome, detail)
     if event.kind == "STORED":
-        return ("broker", event.place.split("/")[0]), Bar(event.at_ms, end_ms, Tone.MARK, event.kind, outcome, detail)
+        tone = _STORED_TONES.get(outcome, Tone.MARK)
+        return ("broker", event.place.split("/")[0]), Bar(event.at_ms, end_ms, tone, event.kind, outcome, detail)
+    if event.kind in ("SENT_BACK", "DEAD_LETTERED"):
+        tone = Tone.BACK if event.kind == "SENT_BACK" else Tone.DEAD
+        return ("group", event.group_name), Bar(event.at_ms, event.at_ms, tone, event.kind, outcome, detail)
     if event.kind == "HANDLED":
         if outcome == "OPEN":
             return ("group", event.group_name), Bar(

@@ -11,6 +11,7 @@ from nicegui import ui
 from mqtrail.answers import Diagnosis, RejectsAnswer, Report, TraceTopicHealth
 from mqtrail.clock import now_ms
 
+from .advice import finding_words, findings_words
 from .frame import (
     MARKS,
     Desk,
@@ -95,8 +96,9 @@ def _doctor(reader: PageReader, found: Diagnosis) -> None:
     bounds(reader, found.scope, is_open=True)
     if found.why:
         tag("p", f"{MARKS['error']} {found.why}", "problem")
-    for advice in found.advice:
-        tag("p", f"{MARKS['warning']} {advice}")
+    for finding in found.findings:
+        mark = MARKS["info" if finding.name == "read_only" else "warning"]
+        tag("p", f"{mark} {finding_words(finding, reader.language)}")
     _trace_topic(reader, found.trace)
     names = ("broker", "address", "version", "index", "flush", "delay_levels", "why")
     with table([reader.say(name) for name in names], reader.say("brokers")) as add:
@@ -115,7 +117,8 @@ def _doctor(reader: PageReader, found: Diagnosis) -> None:
             def chip(code: Any = code) -> None:
                 codes(reader, [code.code])
 
-            add([chip, code.about, f"{JUDGED_MARKS[code.judged]} {reader.say(code.judged)}", code.why])
+            why = findings_words(code.reasons, reader.language)
+            add([chip, code.about, f"{JUDGED_MARKS[code.judged]} {reader.say(code.judged)}", why])
 
 
 def _trace_topic(reader: PageReader, trace: TraceTopicHealth) -> None:

@@ -5,45 +5,36 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from nicegui import ui
-
 from mqtrail.answers import PoppedGroupRow, PoppedRow, PopsAnswer
+from mqtrail.answers.access import SeenCluster
 from mqtrail.answers.changes import SHARED_MAX
 
 from .frame import (
     MARKS,
     Desk,
-    PagePart,
     PageReader,
     bounds,
-    commands,
-    frame,
-    keep_live,
-    lacks_cluster,
     link,
     section,
     table,
     tag,
 )
 from .looks import UNKNOWN, count, duration
+from .of_brokers import ask_brokers
 
 LATE_MS: Final = 10_000  # a revive log that is behind by more is marked
 
 
 async def pops(desk: Desk, reader: PageReader) -> None:
     """Draw what is handed out by all brokers, and load it again while the page is live."""
-    with frame(reader, reader.say("pops")):
-        if lacks_cluster(desk, reader):
-            return
-        tag("p", reader.say("pops_text"))
-        live = ui.switch(reader.say("live"), value=True)
-        part = PagePart(desk, reader)
-        commands(reader, ["mqtrail", "group", "pops", "--namesrv", desk.sources.namesrv], "/pops")
+
+    def form() -> None:
         if desk.can_administer:
             with section(reader.say("set-consume-mode")):
                 _form(reader)
-    cluster = desk.sources.of_cluster()
-    await keep_live(live, lambda: part.show(cluster.pops, partial(_draw, reader)))
+
+    draw = partial(_draw, reader)
+    await ask_brokers(desk, reader, "pops", "pops_text", ("group", "pops", "/pops"), SeenCluster.pops, draw, form)
 
 
 def _form(reader: PageReader) -> None:

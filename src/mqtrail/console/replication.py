@@ -1,4 +1,4 @@
-"""Replication: how far each broker is behind its master, and who was elected last."""
+"""Replication: how far each broker is behind its master, who was elected last, and who was master when."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Final
 
 from nicegui import ui
 
-from mqtrail.answers import ELECTION_REASONS, ReplicationAnswer
+from mqtrail.answers import ELECTION_REASONS, BrokerChanges, ReplicationAnswer, named_broker
+from mqtrail.clock import now_ms
 
-from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, lacks_cluster, table, tag
+from .frame import MARKS, Desk, PagePart, PageReader, bounds, commands, frame, lacks_cluster, section, table, tag
 from .looks import UNKNOWN, count, duration
+from .message import change_words
+from .texts import TEXTS
 
 NOT_APPLICABLE: Final = "–"
 
@@ -23,9 +26,33 @@ async def replication(desk: Desk, reader: PageReader) -> None:
         tag("p", reader.say("replication_text"))
         part = PagePart(desk, reader)
         commands(reader, ["mqtrail", "cluster", "ha", "--namesrv", desk.sources.namesrv], "/replication")
+        events = None
+        if desk.sources.lake is not None:
+            with section(reader.say("broker_changes")):
+                tag("p", reader.say("broker_changes_text"))
+                events = PagePart(desk, reader)
     cluster = desk.sources.of_cluster()
     await ui.context.client.connected()
     await part.show(cluster.replication, partial(_draw, reader))
+    if events is not None:
+        lake = desk.sources.of_lake
+        await events.show(lambda: lake().broker_changes(now_ms()), partial(_events, reader))
+
+
+def _events(reader: PageReader, answer: BrokerChanges) -> None:
+    """Draw the starts, stops and changes of the role that the lake has, the latest first."""
+    bounds(reader, answer.scope)
+    if not answer.changes:
+        tag("p", reader.say("no_broker_changes"))
+        return
+    names = ("time", "broker", "event", "address", "detail")
+    with table([reader.say(name) for name in names], reader.say("broker_changes")) as add:
+        for one in answer.changes:
+            event = reader.say(f"event_{one.event}") if f"event_{one.event}" in TEXTS else one.event
+            address = named_broker(one.address, one.broker_id) or NOT_APPLICABLE
+            add([reader.at(one.at_ms), one.broker, event, address, change_words(reader, one)])
+    if answer.matched_count > len(answer.changes):
+        tag("p", f"+ {answer.matched_count - len(answer.changes)}", "quiet")
 
 
 def _draw(reader: PageReader, answer: ReplicationAnswer) -> None:

@@ -5,43 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from nicegui import ui
-
 from mqtrail.answers import HalfRow, TransactionsAnswer
+from mqtrail.answers.access import SeenCluster
 from mqtrail.answers.changes import HALF_MESSAGES_MAX
 from mqtrail.clock import now_ms
 
 from .frame import (
     MARKS,
     Desk,
-    PagePart,
     PageReader,
     bounds,
-    commands,
-    frame,
-    keep_live,
-    lacks_cluster,
     link,
     section,
     table,
     tag,
 )
 from .looks import UNKNOWN, count, duration
+from .of_brokers import ask_brokers
 
 
 async def transactions(desk: Desk, reader: PageReader) -> None:
     """Draw the transactions of all brokers, and load them again while the page is live."""
-    with frame(reader, reader.say("transactions")):
-        if lacks_cluster(desk, reader):
-            return
-        tag("p", reader.say("transactions_text"))
-        live = ui.switch(reader.say("live"), value=True)
-        part = PagePart(desk, reader)
-        commands(reader, ["mqtrail", "transaction", "list", "--namesrv", desk.sources.namesrv], "/transactions")
-    cluster = desk.sources.of_cluster()
-    await keep_live(
-        live, lambda: part.show(cluster.transactions, partial(_draw, reader, may_change=desk.changing is not None))
-    )
+    draw = partial(_draw, reader, may_change=desk.changing is not None)
+    command = ("transaction", "list", "/transactions")
+    await ask_brokers(desk, reader, "transactions", "transactions_text", command, SeenCluster.transactions, draw)
 
 
 def _draw(reader: PageReader, answer: TransactionsAnswer, *, may_change: bool) -> None:

@@ -354,7 +354,7 @@ class SnapshotGroups(NamedTuple):
 
 
 def read_snapshot(data: bytes) -> Generator[None, None, SnapshotGroups]:
-    """Read a snapshot in slices of some milliseconds. MsgspecError, ValueError, RecursionError: it is none."""
+    """Read a snapshot in slices of milliseconds. MsgspecError, ValueError, RecursionError: it is not a snapshot."""
     raw_groups = msgspec.json.decode(data, type=_Snapshot).groups
     groups: dict[str, ReplicaGroup] = {}
     encoded: dict[str, bytes] = {}

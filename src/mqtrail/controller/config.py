@@ -32,8 +32,8 @@ class ControllerConfig:
         True, "notify brokers at once when their master has changed", conf="notifyBrokerRoleChanged", changeable=True
     )
     scan_ms: int = setting(
-        5_000,
-        "interval of the check for masters whose heartbeats stopped",
+        500,
+        "interval of the check for masters whose heartbeats stopped (RocketMQ: 5 000)",
         conf="scanNotActiveBrokerInterval",
         least=1,
         changeable=True,

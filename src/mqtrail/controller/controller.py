@@ -37,6 +37,7 @@ from mqtrail.wire import (
     NoPermission,
     Peer,
     PeerId,
+    RegisterAtControllerHeader,
     RemotingCommand,
     RemotingError,
     RequestCode,
@@ -199,6 +200,7 @@ class Controller:
             self.raft.tick(now_ms)
         self._receive_on(now_ms)
         if now_ms >= self._next_scan_ms:
+            self._live.excuse(now_ms - self._next_scan_ms, now_ms)
             self._next_scan_ms = now_ms + self.config.scan_ms
             self.parts.run("scan", partial(self._scan, now_ms))
         if self._to_look:
@@ -289,6 +291,9 @@ class Controller:
 
     def _write(self, peer: Peer, request: RemotingCommand, row: Written, now_ms: int) -> list[Send]:
         command = row.command(request)
+        if request.code == RequestCode.CONTROLLER_REGISTER_BROKER:
+            header = RegisterAtControllerHeader.from_ext(request.ext)
+            self._live.check_alone(peer.id, (header.broker_name, header.broker_id), header.broker_address, now_ms)
         try:
             self._propose(command, now_ms, peer, request)
         except NotLeader:

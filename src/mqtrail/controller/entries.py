@@ -80,7 +80,7 @@ def check_entry(data: bytes) -> None:
 
 
 def snapshot_slices(data: bytes) -> Generator[None, None, SnapshotGroups]:
-    """Read a snapshot in slices. RemotingError: the data is none."""
+    """Read a snapshot in slices. RemotingError: the data is not a snapshot."""
     try:
         return (yield from read_snapshot(data))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

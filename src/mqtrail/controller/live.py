@@ -4,7 +4,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from mqtrail.wire import ELECTION_PRIORITY_LAST, BrokerHeartbeatHeader, InvalidParameter, PeerId, SystemBusy
+from mqtrail.wire import (
+    ELECTION_PRIORITY_LAST,
+    BrokerHeartbeatHeader,
+    InvalidParameter,
+    PeerId,
+    SystemBusy,
+)
 
 BROKERS_MAX: Final = 10_000
 NAME_MAX: Final = 255  # characters of a brokerName
@@ -22,6 +28,7 @@ class HeardBroker:
     epoch: int
     max_offset: int
     priority: int
+    address: str
 
 
 class HeardBrokers:
@@ -37,13 +44,14 @@ class HeardBrokers:
         self._closed: set[BrokerKey] = set()  # of these, those whose connection closed
 
     def heartbeat(self, peer: PeerId, header: BrokerHeartbeatHeader, now_ms: int) -> None:
-        """Note a heartbeat. SystemBusy: too many brokers. InvalidParameter: the name is too long."""
+        """Note a heartbeat. SystemBusy: too many brokers. InvalidParameter: the name is too long; as of check_alone."""
         assert header.broker_id is not None
         key = (header.broker_name, header.broker_id)
         if len(header.broker_name) > NAME_MAX:
             raise InvalidParameter(
                 f"found a brokerName of {len(header.broker_name)} characters, expected at most {NAME_MAX}"
             )
+        self.check_alone(peer, key, header.broker_addr, now_ms)
         if key not in self._brokers and len(self._brokers) >= BROKERS_MAX:
             self._make_room()
         before = self._brokers.get(key)
@@ -61,6 +69,7 @@ class HeardBrokers:
             -1 if header.epoch is None else header.epoch,
             -1 if header.max_offset is None else header.max_offset,
             ELECTION_PRIORITY_LAST if header.election_priority is None else header.election_priority,
+            header.broker_addr,
         )
 
     def _make_room(self) -> None:
@@ -83,6 +92,18 @@ class HeardBrokers:
         """Whether a heartbeat of this broker came since the start."""
         return (broker_name, broker_id) in self._ever
 
+    def check_alone(self, peer: PeerId, key: BrokerKey, address: str, now_ms: int) -> None:
+        """InvalidParameter: a living process at another address has this id: both would be master together."""
+        known = self._brokers.get(key)
+        if known is None or known.peer == peer or now_ms - known.heard_ms > known.expire_ms:
+            return
+        if known.address != address:
+            raise InvalidParameter(
+                f"found a broker at {address} with the id {key[1]} of {key[0]}, expected none, since the one at "
+                f"{known.address} has it and is alive: a data folder was copied with its brokerIdentity; stop one of "
+                "the two, and start it with an empty folder"
+            )
+
     def disconnected(self, peer: PeerId) -> set[str]:
         """Forget the brokers whose connection closed; return the names of their groups."""
         keys = [*self._by_peer.get(peer, ())]
@@ -94,6 +115,11 @@ class HeardBrokers:
     def has_closed(self, broker_name: str, broker_id: int) -> bool:
         """Whether this broker is not heard because its connection closed."""
         return (broker_name, broker_id) in self._closed
+
+    def excuse(self, late_ms: int, now_ms: int) -> None:
+        """Do not count time in which this controller did nothing: heartbeats may have arrived and wait to be read."""
+        for broker in self._brokers.values():
+            broker.heard_ms = min(now_ms, broker.heard_ms + late_ms)
 
     def expire(self, now_ms: int) -> None:
         """Forget the brokers whose heartbeats stopped."""

@@ -8,10 +8,11 @@ from .files import FolderFiles
 from .groups import check_group, queues_of
 from .lanes import IN_FLIGHT_COUNT, Lanes, Sends
 from .run import Feed
-from .words import SAFE, short_word
+from .words import KEY_LENGTH_MAX, SAFE, short_word
 
 __all__ = [
     "IN_FLIGHT_COUNT",
+    "KEY_LENGTH_MAX",
     "SAFE",
     "Feed",
     "FolderFiles",

@@ -1,4 +1,4 @@
-"""What must hold before messages are sent to a topic, and before a group's offsets are written."""
+"""Conditions for sending messages to a topic, and for writing a group's offsets."""
 
 from __future__ import annotations
 

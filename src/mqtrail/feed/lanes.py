@@ -16,7 +16,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from mqtrail.client import InvalidMessage, SendFailed, SendResult
 from mqtrail.net import Log
-from mqtrail.wire import Message, MessageQueue, MQError, Refusal
+from mqtrail.wire import BatchItem, Message, MessageQueue, MQError, Refusal, decode_properties
 
 log = Log()
 
@@ -38,13 +38,17 @@ class Sends(Protocol):
         """Send a message, or several as a batch."""
         ...
 
+    async def send_encoded(self, topic: str, items: Sequence[BatchItem], *, queue: MessageQueue) -> SendResult:
+        """Send messages whose properties are encoded, as a batch."""
+        ...
+
 
 @dataclass(slots=True, eq=False)
 class _Unit(Generic[Item]):
     """An item on its way. waiting: sends that are not acknowledged. queue_offset: of the last one that is."""
 
     item: Item
-    message: Message | None
+    message: Message | BatchItem | None
     size: int
     waiting: int
     queue_offset: int = -1
@@ -105,10 +109,15 @@ class Lanes(Generic[Item]):
             self.failure.exception()  # otherwise asyncio logs a failure that was never retrieved
 
     async def add(
-        self, item: Item, message: Message | None = None, queues: Collection[MessageQueue] = (), size: int = 0
+        self,
+        item: Item,
+        message: Message | BatchItem | None = None,
+        queues: Collection[MessageQueue] = (),
+        size: int = 0,
     ) -> None:
         """Send an item's message after those of its queues; None: only pass the item on, after all before it.
 
+        message: a Message, or a BatchItem as `Producer.send_encoded` takes it; all of a run are of the same kind.
         size: bytes that count against the bounds. Raises what a lane failed with.
         """
         if self.failure.done() or not self._has_room(size):
@@ -176,11 +185,10 @@ class Lanes(Generic[Item]):
     async def _send(self, batch: Sequence[_Unit[Item]], queue: MessageQueue) -> None:
         loop = asyncio.get_running_loop()
         deadline, pause_s = loop.time() + self._retry_s, RETRY_S
-        messages = [unit.message for unit in batch if unit.message is not None]
         place = f"{queue.broker_name}/{queue.queue_id}"
         while True:
             try:
-                result = await self._producer.send(messages if len(messages) > 1 else messages[0], queue=queue)
+                result = await self._sent(batch, queue)
                 break
             except (InvalidMessage, Refusal):
                 raise
@@ -197,6 +205,18 @@ class Lanes(Generic[Item]):
             unit.queue_offset = result.queue_offset + number
             unit.waiting -= 1
         self._report()
+
+    async def _sent(self, batch: Sequence[_Unit[Item]], queue: MessageQueue) -> SendResult:
+        if isinstance(batch[0].message, BatchItem):
+            items = [unit.message for unit in batch if isinstance(unit.message, BatchItem)]
+            if len(items) > 1:
+                return await self._producer.send_encoded(queue.topic, items, queue=queue)
+            (item,) = items
+            properties = decode_properties(item.properties)
+            alone = Message(queue.topic, item.body, flag=item.flag, properties=properties)
+            return await self._producer.send(alone, queue=queue)
+        messages = [unit.message for unit in batch if isinstance(unit.message, Message)]
+        return await self._producer.send(messages if len(messages) > 1 else messages[0], queue=queue)
 
 
 def _why(error: MQError) -> str:

@@ -12,7 +12,7 @@ from .gate import Gate, GateRules, new_token, read_rules
 from .guard import HOSTS, LocalGuard
 from .http_server import http_settings
 from .mail_server import Deadline, MailServer, send_mail
-from .operator import Facts
+from .operator import DoorDatabase, Facts, QueueKeeper
 from .problems import (
     RESPONSES,
     DescribedApi,
@@ -31,6 +31,7 @@ __all__ = [
     "Deadline",
     "DescribedApi",
     "DoorConfig",
+    "DoorDatabase",
     "Facts",
     "Gate",
     "GateRules",
@@ -38,6 +39,7 @@ __all__ = [
     "MailServer",
     "Problem",
     "ProblemDetails",
+    "QueueKeeper",
     "VisibleJson",
     "add_problems",
     "described",

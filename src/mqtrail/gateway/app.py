@@ -25,7 +25,7 @@ from .gate import Gate
 from .guard import BodyRoom, LocalGuard
 from .joining import GroupName, Turnstile, add_members
 from .mail import Mailer
-from .operator import Audit, Facts, Looking, OperatorChanges, changing_router, looking_router, operator_schemas
+from .operator import Audit, DoorDatabase, Looking, OperatorChanges, changing_router, looking_router, operator_schemas
 from .pmq import Members, PmqInterface
 from .problems import RESPONSES, DescribedApi, Problem, add_problems
 from .publishing import MessageSender, Repeatable
@@ -75,13 +75,13 @@ def make_door(
     config: DoorConfig,
     stopping: asyncio.Event,
     gate: Gate | None = None,
-    facts: Facts | None = None,
+    database: DoorDatabase | None = None,
     audit: Audit | None = None,
 ) -> DescribedApi:
     """Return the application. caller: reaches the broker. next_id: makes ids of messages and requests.
 
-    stopping: once it is set, receives no longer wait. gate: the operator's rules; None: there are none. facts: of
-    the database; None: there is none. audit: where changes of operators are recorded; None: nowhere.
+    stopping: once it is set, receives no longer wait. gate: the operator's rules; None: there are none.
+    database: of the messages; None: there is none. audit: where changes of operators are recorded; None: nowhere.
     """
     gate = gate or Gate()
     tracer = Tracer(caller, config.trace_topic)
@@ -120,8 +120,8 @@ def make_door(
     add_members(router, members, caller, gate)
     _add_topics(router, Topics(caller), gate)
     app.include_router(router)
-    app.include_router(looking_router(Looking(caller, pmq, broker_name, facts), gate))
-    app.include_router(changing_router(OperatorChanges(caller, pmq, publisher, audit), gate))
+    app.include_router(looking_router(Looking(caller, pmq, broker_name, database), gate))
+    app.include_router(changing_router(OperatorChanges(caller, pmq, publisher, audit, database), gate))
     app.include_router(pmq.router())
     app.state.mails = mailer.counts
     add_problems(app)

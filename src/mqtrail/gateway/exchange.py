@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 from fastapi import Request
 from fastapi.responses import Response
 
-from mqtrail.wire import OWN_HOST, Host, visible_json
+from mqtrail.wire import ACTS_FOR_HEADER, OWN_HOST, Host, visible_json
 
 from .problems import Problem
 from .shapes import JSON_TYPE, REF
@@ -53,6 +54,12 @@ def token_of(request: Request) -> str | None:
     """Return the token that a request carries."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else None
+
+
+def acts_for_of(request: Request) -> str | None:
+    """Return the operator for whom a console asks; None: it asks for itself."""
+    found = request.headers.get(ACTS_FOR_HEADER)
+    return None if found is None else unquote(found)
 
 
 def host_of(request: Request) -> Host:

@@ -1,11 +1,13 @@
 """Who may publish, receive and operate through the door, from where, and how fast: the rules of an operator.
 
     [topics.orders]
+    owners = ["bob"]            # operators who may change the topic
     tokens = ["sha256:…"]       # to publish, one of these is needed
     groups = ["stock"]          # only these groups receive
     messages_per_s = 200        # then answers ask to slow down
 
     [groups.stock]
+    owners = ["bob"]            # operators who may change the group
     tokens = ["sha256:…"]       # to receive, one of these is needed
     allow = ["10.0.0.0/8"]      # only from there
     deny = ["10.9.9.9"]
@@ -13,6 +15,14 @@
     [operators.ann]             # may use the operators' interface; the audit log names her
     tokens = ["sha256:…"]
     read_only = true            # may look, and change nothing
+
+    [operators.bob]
+    tokens = ["sha256:…"]
+    role = "user"               # may look, and change what he owns
+
+    [operators.portal]
+    tokens = ["sha256:…"]
+    acts_for = true             # a console: it names the operator for whom it asks
 
     [mail]                      # pmq's clients ask for mails, to these addresses and those of their group
     host = "mail.example.com"
@@ -36,6 +46,7 @@ import math
 import secrets
 import tomllib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from ipaddress import ip_address, ip_network
 from typing import Annotated, Final
@@ -47,6 +58,7 @@ from mqtrail.wire import BROKER_TOPIC_PREFIXES, DLQ_PREFIX, RETRY_PREFIX, UNSEND
 from .mail import Addresses, MailRule
 from .member_names import origin_of
 from .problems import Problem
+from .rights import DoorOperator, GroupLimits, KnownOperator, OperatedRules, OperatorRole, TopicLimits
 
 PREFIX: Final = "sha256:"
 BURST_S: Final = 1.0  # what a topic may get at once, in seconds of its rate
@@ -58,22 +70,25 @@ TokenHash = Annotated[str, msgspec.Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class TopicRule(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """tokens: to publish. groups: that may receive; None: all. messages_per_s: None: any number. mail: addresses."""
+    """tokens: to publish. groups: that may receive; None: all. messages_per_s: None: any number. mail: addresses.
+    owners: operators who may change it."""
 
     tokens: tuple[TokenHash, ...] = ()
     groups: tuple[str, ...] | None = None
     messages_per_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     mail: Addresses = ()
+    owners: tuple[str, ...] = ()
 
 
 class GroupRule(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """tokens: to receive. allow, deny: addresses and networks; without allow all that are not denied. mail: who gets
-    the mails that its clients ask for."""
+    the mails that its clients ask for. owners: operators who may change it."""
 
     tokens: tuple[TokenHash, ...] = ()
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     mail: Addresses = ()
+    owners: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for text in (*self.allow, *self.deny):
@@ -90,10 +105,13 @@ class GroupRule(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class OperatorRule(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """tokens: one of them is needed. read_only: the operator may look, and change nothing."""
+    """tokens: one of them is needed; none: only a console asks for the operator. read_only: the operator may look, and
+    change nothing. role: user: it may change only what it owns. acts_for: a console, which names who asks."""
 
-    tokens: Annotated[tuple[TokenHash, ...], msgspec.Meta(min_length=1)]
+    tokens: tuple[TokenHash, ...] = ()
     read_only: bool = False
+    role: OperatorRole = OperatorRole.ADMIN
+    acts_for: bool = False
 
 
 class GateRules(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -104,6 +122,16 @@ class GateRules(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     operators: dict[str, OperatorRule] = {}
     mail: MailRule | None = None
 
+    def __post_init__(self) -> None:
+        has_console = any(one.acts_for for one in self.operators.values())
+        for name, rule in self.operators.items():
+            if not rule.tokens and (rule.acts_for or not has_console):
+                raise ValueError(f"operator {name!r} has no tokens and no console with acts_for asks for it")
+        for kind, rules in (("topic", self.topics), ("group", self.groups)):
+            for name, one in rules.items():
+                if unknown := sorted(set(one.owners) - self.operators.keys()):
+                    raise ValueError(f"owner {unknown[0]!r} of {kind} {name!r} is no operator")
+
 
 def read_rules(text: str, where: str) -> GateRules:
     """Return the rules of a TOML file. InvalidParameter: found, expected, remedy."""
@@ -112,8 +140,8 @@ def read_rules(text: str, where: str) -> GateRules:
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, ValueError) as error:
         raise InvalidParameter(
             f"{where}: found rules that cannot be used ({error}), expected [topics.NAME], [groups.NAME], "
-            "[operators.NAME] and [mail] with tokens, groups, messages_per_s, allow, deny, mail, read_only, host, "
-            "sender: correct the file"
+            "[operators.NAME] and [mail] with tokens, groups, messages_per_s, allow, deny, mail, owners, role, "
+            "read_only, acts_for, host, sender: correct the file"
         ) from error
 
 
@@ -213,8 +241,8 @@ class Gate:
         rule = self.rules.groups.get(origin_of(group))
         return rule is None or rule.admits(ip)
 
-    def operator(self, token: str | None, *, changes: bool) -> str:
-        """Return the name of the operator with this token. changes: who may also change. Problem: there is none."""
+    def operator(self, token: str | None, acts_for: str | None = None) -> DoorOperator:
+        """Return the operator with this token. acts_for: whom a console names instead. Problem: there is none."""
         if not self.rules.operators:
             detail = (
                 "found no operators in the rules of this door, expected some: add [operators.NAME] with tokens to the "
@@ -230,14 +258,72 @@ class Gate:
         found = token_hash(token)
         for name, rule in self.rules.operators.items():
             if found in rule.tokens:
-                if changes and rule.read_only:
-                    detail = (
-                        f"found the operator {name!r}, who may only read, expected one without read_only: "
-                        "ask another operator"
-                    )
-                    raise Problem(HTTPStatus.FORBIDDEN, detail)
-                return name
+                return self._known(name, rule) if acts_for is None else self._acted_for(name, rule, acts_for)
         raise Problem(HTTPStatus.UNAUTHORIZED, "found another token, expected one of an operator: check the rules")
+
+    def _acted_for(self, console: str, rule: OperatorRule, name: str) -> DoorOperator:
+        if not rule.acts_for:
+            detail = f"found the operator {console!r} asking for another one, expected acts_for = true in its rules"
+            raise Problem(HTTPStatus.FORBIDDEN, detail)
+        named = self.rules.operators.get(name)
+        if named is None or named.acts_for:
+            detail = f"found no operator {name!r} in the rules of this door, expected one: add [operators.NAME] for it"
+            raise Problem(HTTPStatus.FORBIDDEN, detail)
+        known = self._known(name, named)
+        return replace(known, through=console, is_read_only=known.is_read_only or rule.read_only)
+
+    def _known(self, name: str, rule: OperatorRule) -> DoorOperator:
+        topics = frozenset(topic for topic, one in self.rules.topics.items() if name in one.owners)
+        groups = frozenset(group for group, one in self.rules.groups.items() if name in one.owners)
+        return DoorOperator(name=name, role=rule.role, is_read_only=rule.read_only, topics=topics, groups=groups)
+
+    def owned_by(self, topic: str) -> frozenset[str]:
+        """Return the group whose own topic this is; none if it may be that of several groups with rules."""
+        found = frozenset(self._owners(topic))
+        return found if len(found) == 1 else frozenset()
+
+    def allowed(self, topic: str, groups: frozenset[str]) -> frozenset[str]:
+        """Return those of these groups that may receive from a topic."""
+        rule = self.rules.topics.get(topic)
+        return groups if rule is None or rule.groups is None else groups & frozenset(rule.groups)
+
+    def shown(self, who: DoorOperator) -> OperatedRules:
+        """Return who asks, and all rules without tokens."""
+        known = [(name, rule, self._known(name, rule)) for name, rule in self.rules.operators.items()]
+        return OperatedRules(
+            who.name,
+            who.role,
+            who.is_read_only,
+            sorted(who.topics),
+            sorted(who.groups),
+            who.through,
+            [
+                TopicLimits(
+                    name,
+                    list(one.owners),
+                    len(one.tokens),
+                    None if one.groups is None else list(one.groups),
+                    one.messages_per_s,
+                )
+                for name, one in sorted(self.rules.topics.items())
+            ],
+            [
+                GroupLimits(name, list(one.owners), len(one.tokens), list(one.allow), list(one.deny))
+                for name, one in sorted(self.rules.groups.items())
+            ],
+            [
+                KnownOperator(
+                    name,
+                    rule.role,
+                    rule.read_only,
+                    rule.acts_for,
+                    len(rule.tokens),
+                    sorted(own.topics),
+                    sorted(own.groups),
+                )
+                for name, rule, own in known
+            ],
+        )
 
     def take(self, topic: str, count: int, now_s: float) -> float:
         """Count messages to be published; return for how many seconds their sender should pause then. Problem: the

@@ -14,7 +14,6 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -27,6 +26,7 @@ from mqtrail.wire import is_loopback, visible, visible_lines
 
 from .config import Report
 from .mail_server import Deadline, MailServer, send_mail
+from .tasks import end_task
 
 SEND_S: Final = 30.0  # for one mail, with its connection
 WAITING_MAX: Final = 1_000
@@ -97,11 +97,8 @@ class Mailer:
         self._sender = asyncio.create_task(self._send_all())
 
     async def stop(self) -> None:
-        """Send nothing more. What waits is reported."""
-        if self._sender is not None:
-            self._sender.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._sender
+        """Send nothing more. Mails that still wait are reported."""
+        await end_task(self._sender)
         if self._waiting:
             self.counts["dropped"] += len(self._waiting)
             self._report("mail.dropped", {"count": len(self._waiting), "found": "the door stops"})

@@ -33,7 +33,7 @@ class Receipt(msgspec.Struct, array_like=True, frozen=True):
 
     @classmethod
     def decode(cls, text: str) -> Self:
-        """Return the receipt of a text. HeaderError: it is none."""
+        """Return the receipt of a text. HeaderError: the text is not a receipt."""
         try:
             receipt = msgspec.json.decode(base64.urlsafe_b64decode(text), type=cls)
         except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
@@ -46,5 +46,5 @@ class Receipt(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def handle(self) -> PopHandle:
-        """The broker's handle. HeaderError: it is none."""
+        """The broker's handle. HeaderError: the text is not a handle."""
         return PopHandle.decode(self.handle_text)

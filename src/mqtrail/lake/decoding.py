@@ -1,7 +1,9 @@
 """Pulled messages become files of bronze and silver, in one DuckDB and in bounded memory.
 
-    trace messages   ─▶ trace_events, trace_rejects ─┐
-    stored messages  ─▶ message_meta ────────────────┴─▶ attempts, merged, one file an hour; client_records and others
+    trace messages   ─▶ trace_events, trace_rejects, broker_events ─┐
+    stored messages  ─▶ message_meta ───────────────────────────────┴─▶ attempts, client_records and others
+
+Attempts are merged, one file an hour.
 
 Files are Parquet V2 with zstd, in the order of reading: compaction rewrites them, sorted and with filters.
 """
@@ -95,7 +97,7 @@ class DecodedTrace:
         return trail.trace_events_sql("trace_messages", "trace_records", self.shapes, self._cluster)
 
     def rest(self) -> Iterator[tuple[Relation, Row]]:
-        """Yield the rows that SQL does not make: of trace_events and of trace_rejects."""
+        """Yield the rows that SQL does not make: of trace_events, of trace_rejects and of broker_events."""
         problems = self._messages.filter(self._messages["body_text"].is_null())
         for message_no, problem in zip(
             problems["message_no"].to_pylist(), problems["body_problem"].to_pylist(), strict=True
@@ -187,7 +189,7 @@ class EvidenceWriter:
         self._written: dict[LakePath, tuple[str, int]] = {}  # file -> its table and rows
 
     def trace(self, messages: pa.Table) -> None:
-        """Decode trace messages (see DecodedTrace) into trace_events and trace_rejects."""
+        """Decode trace messages (see DecodedTrace) into trace_events, trace_rejects and broker_events."""
         decoded = DecodedTrace(self._duck, messages, self._plan.cluster)
         try:
             rest: dict[str, list[Row]] = {}
@@ -197,7 +199,7 @@ class EvidenceWriter:
                 if len(rows) >= REST_ROWS_MAX:
                     self._append(relation, rows)
                     rows.clear()
-            for relation in (trail.TRACE_EVENTS, trail.TRACE_REJECTS):
+            for relation in (trail.TRACE_EVENTS, trail.TRACE_REJECTS, trail.BROKER_EVENTS):
                 self._append(relation, rest.get(relation.name, ()))
             self._types |= {shape.record_type for shape in decoded.shapes}
             self._note_types(shape.record_type for shape in decoded.shapes)

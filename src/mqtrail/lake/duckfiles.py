@@ -87,7 +87,7 @@ class ObjectFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no ty
         return _parse(path).is_dir()
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
-        """What is directly below."""
+        """Return the names directly below a path."""
         found = sorted(_parse(path).iterdir())
         if not detail:
             return [str(each) for each in found]

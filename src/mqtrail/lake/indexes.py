@@ -44,7 +44,7 @@ SOURCES: Final[dict[str, tuple[trail.Relation, Callable[[str], str]]]] = {
 """Index -> the table of bronze that it is made of, and SQL: its rows, from rows of that table."""
 
 
-ADDED: Final = (trail.UNREAD_RANGES.name, trail.PROBLEMS.name, INCIDENTS.name)
+ADDED: Final = (trail.UNREAD_RANGES.name, trail.PROBLEMS.name, trail.BROKER_EVENTS.name, INCIDENTS.name)
 """Tables that begin empty."""
 
 

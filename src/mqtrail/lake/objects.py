@@ -52,7 +52,7 @@ class ObjectPath:
 
     @classmethod
     def parse(cls, text: str) -> ObjectPath:
-        """Return the path that a URL names. ValueError: it is none of s3://bucket/key."""
+        """Return the path that a URL names. ValueError: it is not s3://bucket/key."""
         bucket, _, key = text.removeprefix(SCHEME).partition("/")
         if not text.startswith(SCHEME) or not re.fullmatch(r"[\w.-]+", bucket):
             raise ValueError(f"{text!r} is not s3://bucket/prefix")

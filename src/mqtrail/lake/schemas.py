@@ -76,6 +76,12 @@ TABLES: dict[str, Table] = {
         Table(trail.TRACE_EVENTS, "bronze", time_column="trace_store_ms", sort_by=("msg_id",)),
         Table(trail.TRACE_REJECTS, "bronze", time_column="trace_store_ms"),
         Table(
+            trail.BROKER_EVENTS,
+            "bronze",
+            time_column="trace_store_ms",
+            sort_by=("event_broker_name", "event_ms"),
+        ),
+        Table(
             trail.MESSAGE_META,
             "bronze",
             time_column="store_ms",

@@ -99,7 +99,7 @@ class LakeTable:
         self.table = table
         self.path = path
         self.damage: dict[str, str] = {}
-        """What cannot be read -> why: committed files by path, commits by name, the whole table as
+        """Unreadable parts -> reason: committed files by path, commits by name, the whole table as
         ''."""
         self._lock = lock
         self._is_whole = is_whole

@@ -100,7 +100,7 @@ class Probing:
         return [[queue for queue in one.assignment if queue.topic == self._plan.topic] for one in self._consumers]
 
     def _is_ready(self, queues: list[MessageQueue], *, may_be_idle: bool) -> bool:
-        """Whether each queue's probe was consumed, and the queues are shared: none has two members, no member none."""
+        """Whether each queue's probe was consumed, each queue has one member, and each member has a queue."""
         shares = self._shares()
         held = [*itertools.chain(*shares)]
         is_shared = may_be_idle or sum(map(bool, shares)) >= min(len(shares), len(queues))

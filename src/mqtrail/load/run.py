@@ -273,7 +273,7 @@ class LoadRun:
     # -- after -----------------------------------------------------------------------------------------------------
 
     async def _settle(self) -> None:
-        """Wait for the answers of sends in flight. What has none after its timeout may be stored."""
+        """Wait for the answers of sends in flight. A message without an answer after its timeout may be stored."""
         if self._sends:
             timeout_s = self._producing.send_timeout_ms / 1000 + SECONDS_MARGIN
             _, late = await asyncio.wait(set(self._sends), timeout=timeout_s)

@@ -7,16 +7,19 @@ say how far it is (state.py, offsetmap.py, copies.py). It needs the extra `kafka
 from .back import GroupReturn, PartitionPlace, return_group
 from .bridge import Bridge, BridgeConfig
 from .comparing import CompareSides, Comparison, Difference, compare
-from .copies import FailedFile, TeeSide, failed_files, resend_files
+from .copies import FailedFile, TeeSide
 from .gate import GateCheck, GateConfig, GateResult, gate
 from .groups import GroupMove, GroupPlace, move_group
+from .journal import waiting_files
 from .kafka import KafkaConfig, KafkaTopic, kafka_settings
+from .left import resend_files
 from .messages import HeaderRule, OrderBy
 from .model import KafkaAway, KafkaRecord, MigrateError
 from .offsetmap import OffsetMap, read_map, translated
 from .results import ResultLog, ResultRange, compare_results
 from .state import BridgeState, is_running, read_bridge
 from .tee import FailedCopy, TeeConfig, TeeCounts, TeeProducer, TeeResult
+from .tee_sync import SyncTeeProducer
 
 __all__ = [
     "Bridge",
@@ -44,6 +47,7 @@ __all__ = [
     "PartitionPlace",
     "ResultLog",
     "ResultRange",
+    "SyncTeeProducer",
     "TeeConfig",
     "TeeCounts",
     "TeeProducer",
@@ -51,7 +55,6 @@ __all__ = [
     "TeeSide",
     "compare",
     "compare_results",
-    "failed_files",
     "gate",
     "is_running",
     "kafka_settings",
@@ -61,4 +64,5 @@ __all__ = [
     "resend_files",
     "return_group",
     "translated",
+    "waiting_files",
 ]

@@ -23,8 +23,9 @@ from mqtrail.clock import now_ms
 from mqtrail.trail import ProofResult
 from mqtrail.wire import MessageQueue, NoMessage
 
-from .copies import TeeSide, failed_files
+from .copies import TeeSide
 from .groups import group_file, written_places
+from .journal import waiting_files
 from .kafka import KafkaConfig, KafkaTopic
 from .model import MigrateError
 from .offsetmap import OffsetMap, read_map
@@ -161,15 +162,16 @@ def _migration(folder: Path) -> _FolderFacts:
         raise MigrateError(
             f"found neither a bridge nor a tee with RocketMQ deciding in {str(folder)!r}, expected one: pass --folder"
         )
-    names = tee or {}
+    names = tee if state is None else state
+    assert names is not None, "there is one of them"
     return _FolderFacts(
         state,
         offsets,
-        names["topic"] if state is None else state.topic,
-        names["target"] if state is None else state.target,
-        None if tee is None else tee["since_ms"],
+        names.topic,
+        names.target,
+        None if tee is None else tee.since_ms,
         other is not None,
-        None if tee is None else _proven_ms(folder, tee["since_ms"]),
+        None if tee is None else _proven_ms(folder, tee.since_ms),
     )
 
 
@@ -212,7 +214,7 @@ def _unknown(folder: Path, known: _FolderFacts, group: str, wheres: Sequence[_Wh
             "folder, so it may have skipped messages when it began"
         )
     if known.since_ms is not None:
-        copies = sum(one.count for one in failed_files(folder) if one.to is TeeSide.KAFKA)
+        copies = sum(one.count for one in waiting_files(folder) if one.to is TeeSide.KAFKA)
         if copies:
             found.append(f"when {copies} failed copies reach Kafka: send them with `mqtrail migrate copies --send`")
         elif known.proven_ms is None:

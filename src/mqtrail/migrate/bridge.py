@@ -21,12 +21,12 @@ from mqtrail.client import Admin, Producer, ProducerConfig
 from mqtrail.clock import now_ms
 from mqtrail.feed import Feed, Lanes, queues_of
 from mqtrail.net import Log
-from mqtrail.wire import MessageQueue
+from mqtrail.wire import BatchItem, MessageQueue
 
 from .kafka import KafkaConfig, KafkaTopic
-from .messages import Bridged, HeaderRule, OrderBy, outbound_of, queue_for, record_id
+from .messages import HeaderRule, OrderBy, RecordEncoder, queue_for, record_id
 from .model import KafkaAway, KafkaRecord, MigrateError
-from .offsetmap import MapEntry, MapFile, OffsetMap, Pair, read_map
+from .offsetmap import MapEntry, MapFile, MovedEntries, OffsetMap, Pair, read_map
 from .state import MAP, SKIPPED_COUNT, BridgeState, alone, read_bridge, save_bridge
 
 log = Log()
@@ -66,7 +66,7 @@ class Transit(NamedTuple):
     """A record on its way. message, queue: None for one that is left out."""
 
     record: KafkaRecord
-    message: Bridged | None = None
+    message: BatchItem | None = None
     queue: MessageQueue | None = None
 
 
@@ -78,11 +78,12 @@ class Bridge(Feed):
     def __init__(self, config: BridgeConfig, namesrv: str, producer: ProducerConfig) -> None:
         super().__init__(namesrv, producer, config.retry_ms)
         self.config = config
+        self._encoder = RecordEncoder(config.target, config.headers)
         self._queues: list[MessageQueue] = []
         self._state: BridgeState | None = None
         self._map: MapFile | None = None
-        self._moved: dict[Pair, MapEntry] = {}  # not yet in the map
-        self._unwritten: dict[Pair, MapEntry] = {}  # on their way to the map
+        self._moved = MovedEntries()
+        self._unwritten: dict[Pair, list[MapEntry]] = {}  # on their way to the map
         self._positions: dict[int, int] = {}  # by partition: the next record to hand to the sender
         self._goal: dict[int, int] | None = None  # with is_once: the ends at the start
         self._is_begun = False
@@ -304,15 +305,14 @@ class Bridge(Feed):
         place = record_id(record.topic, record.partition, record.offset)
         if place in self.config.skip:
             return Transit(record)
-        message = outbound_of(record, self.config.target, self.config.headers)
-        return Transit(record, message, queue_for(record, self._queues, self.config.order))
+        return Transit(record, self._encoder.encode(record), queue_for(record, self._queues, self.config.order))
 
     @staticmethod
     async def _add(lanes: Lanes[Transit], unit: Transit) -> None:
         if unit.message is None or unit.queue is None:
             await lanes.add(unit)
         else:
-            await lanes.add(unit, unit.message.message, [unit.queue], unit.message.size)
+            await lanes.add(unit, unit.message, [unit.queue], len(unit.message.body) + len(unit.message.properties))
 
     # -- progress --------------------------------------------------------------------------------------------------
 
@@ -335,15 +335,17 @@ class Bridge(Feed):
         state.event_ms = record.timestamp_ms
         kind = "value" if record.value else "tombstone" if record.value is None else "empty"
         state.counts[kind] = state.counts.get(kind, 0) + 1
-        self._moved[record.partition, unit.queue.place] = MapEntry(record.offset, queue_offset, record.timestamp_ms)
+        pair = record.partition, unit.queue.place
+        self._moved.add(pair, MapEntry(record.offset, queue_offset, record.timestamp_ms))
 
     def _state_writer(self) -> Callable[[], None] | None:
         if self._state is None:
             return None
         self._state.saved_ms = now_ms()
         saved, map_file = deepcopy(self._state), self._map
-        moved = self._unwritten = self._unwritten | self._moved
-        self._moved = {}
+        moved = self._unwritten
+        for pair, entries in self._moved.take().items():
+            moved.setdefault(pair, []).extend(entries)
 
         def write() -> None:
             if moved and map_file is not None:
@@ -364,9 +366,10 @@ class Bridge(Feed):
 def _remedy(unit: Transit) -> str:
     """Return what a refused record is, and what to do."""
     assert unit.message is not None, "what is left out is not sent"
-    found = unit.message
+    record = unit.record
+    place = record_id(record.topic, record.partition, record.offset)
     return (
-        f"the record {found.place} has a value of {len(found.message.body)} bytes: if it is too large, raise "
+        f"the record {place} has a value of {len(unit.message.body)} bytes: if it is too large, raise "
         "body_size_max of [producer] and maxMessageSize of the brokers, or leave it out with --skip-record "
-        f"{found.place}"
+        f"{place}"
     )

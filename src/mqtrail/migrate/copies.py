@@ -17,21 +17,20 @@ import json
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from mqtrail.client import Admin, InvalidMessage, Producer, ProducerConfig, ReadFailed
+from mqtrail.client import Admin, InvalidMessage, Producer, ReadFailed
 from mqtrail.clock import now_ms
 from mqtrail.net import hold_lock, is_lock_held, replace_file, sync_folder
 from mqtrail.wire import MessageQueue, MQError, Refusal
 
-from .kafka import KafkaConfig
 from .kafka_writer import KafkaWriter
-from .messages import HeaderRule, outbound_of
+from .messages import HeaderRule, RecordEncoder, outbound_of
 from .model import KafkaRecord, MigrateError
 from .state import FILES, VERSION
 
@@ -53,12 +52,13 @@ class TeeCopy(NamedTuple):
     """A record on its way to the other side.
 
     record: offset and timestamp_ms are -1 if Kafka does not have it. queue: of the message. queue_offset: -1 if
-    RocketMQ does not have it.
+    RocketMQ does not have it. number: in the journal.
     """
 
     record: KafkaRecord
     queue: MessageQueue
     queue_offset: int = -1
+    number: int = 0
 
     @property
     def place(self) -> str:
@@ -78,11 +78,17 @@ class ToRocketMQ:
         self._producer = producer
         self._target = target
         self._headers = headers
+        self._encoder = RecordEncoder(target, headers)
 
     async def write(self, copies: Sequence[TeeCopy]) -> None:
         """Send copies for the same queue, in order, all or none. MigrateError, MQError."""
-        messages = [outbound_of(one.record, self._target, self._headers).message for one in copies]
-        await self._producer.send(messages if len(messages) > 1 else messages[0], queue=copies[0].queue)
+        queue = copies[0].queue
+        if len(copies) > 1:
+            items = [self._encoder.encode(one.record) for one in copies]
+            await self._producer.send_encoded(self._target, items, queue=queue)
+        else:
+            message = outbound_of(copies[0].record, self._target, self._headers).message
+            await self._producer.send(message, queue=queue)
 
 
 class ToKafka:
@@ -127,7 +133,8 @@ class CopyFile:
     """Keeps failed copies. kill -9 of the process loses none that was added; a power cut may."""
 
     def __init__(self, folder: Path, head: CopyHead) -> None:
-        self.path = folder / f"copies-{os.getpid()}-{os.urandom(4).hex()}.jsonl"
+        self.name = f"{os.getpid()}-{os.urandom(4).hex()}"
+        self.path = folder / f"copies-{self.name}.jsonl"
         self._head = head
         self._file: BinaryIO | None = None
         self._stack = ExitStack()
@@ -136,7 +143,7 @@ class CopyFile:
         """Keep a copy. OSError: it is not kept."""
         if self._file is None:
             self._file = self._open()
-            self._file.write(_head_line(self._head))
+            self._file.write(head_line(self._head))
             sync_folder(self.path.parent)
         line = _line(copy, error)
         if self._file.tell() + len(line) > FILE_SIZE_MAX:
@@ -221,14 +228,20 @@ async def send_again(copies: Sequence[tuple[TeeCopy, str]], writer: CopyWriter, 
     return SentAgain(len(copies) - len(kept), kept)
 
 
-def _head_line(head: CopyHead) -> bytes:
+def head_line(head: CopyHead) -> bytes:
+    """Return the first line of a file of copies."""
     fields = {"topic": head.topic, "target": head.target, "to": head.to, "headers": head.headers}
     return json.dumps({"version": VERSION} | fields).encode() + b"\n"
 
 
 def _line(copy: TeeCopy, error: str) -> bytes:
+    return json.dumps(fields_of(copy) | {"error": error}).encode() + b"\n"
+
+
+def fields_of(copy: TeeCopy) -> dict[str, Any]:
+    """Return a copy as JSON has it."""
     of = copy.record
-    fields = {
+    return {
         "p": of.partition,
         "k": of.offset,
         "t": of.timestamp_ms,
@@ -237,9 +250,7 @@ def _line(copy: TeeCopy, error: str) -> bytes:
         "headers": [(name, _text(value)) for name, value in of.headers],
         "q": copy.queue.place,
         "o": copy.queue_offset,
-        "error": error,
     }
-    return json.dumps(fields).encode() + b"\n"
 
 
 def _text(data: bytes | None) -> str | None:
@@ -260,19 +271,25 @@ def read_copies(path: Path) -> tuple[CopyHead, list[tuple[TeeCopy, str]]]:
     whole, _, _ = path.read_text("utf-8", "replace").rpartition("\n")  # the rest of a line was cut by a crash
     lines = whole.split("\n")
     with FILES.content_of(path, "`mqtrail.migrate.TeeProducer`"):
-        head = json.loads(lines[0])
-        if head["version"] != VERSION:
-            raise ValueError(head["version"])
-        of = CopyHead(
-            topic=str(head["topic"]),
-            target=str(head["target"]),
-            to=TeeSide(head["to"]),
-            headers=HeaderRule(head["headers"]),
-        )
-        return of, [_copy_of(json.loads(line), of) for line in lines[1:]]
+        of = head_of(lines[0])
+        return of, [copy_of(json.loads(line), of) for line in lines[1:]]
 
 
-def _copy_of(fields: dict[str, Any], head: CopyHead) -> tuple[TeeCopy, str]:
+def head_of(line: str) -> CopyHead:
+    """Return what the copies of a file are, by its first line. ValueError, LookupError, TypeError: it is damaged."""
+    head = json.loads(line)
+    if head["version"] != VERSION:
+        raise ValueError(head["version"])
+    return CopyHead(
+        topic=str(head["topic"]),
+        target=str(head["target"]),
+        to=TeeSide(head["to"]),
+        headers=HeaderRule(head["headers"]),
+    )
+
+
+def copy_of(fields: dict[str, Any], head: CopyHead) -> tuple[TeeCopy, str]:
+    """Return the copy of a line, and its error. ValueError, LookupError, TypeError: it is damaged."""
     record = KafkaRecord(
         head.topic,
         int(fields["p"]),
@@ -282,15 +299,18 @@ def _copy_of(fields: dict[str, Any], head: CopyHead) -> tuple[TeeCopy, str]:
         _bytes(fields["value"]),
         tuple((str(name), _bytes(value)) for name, value in fields["headers"]),
     )
-    return TeeCopy(record, MessageQueue.at(head.target, fields["q"]), int(fields["o"])), str(fields["error"])
+    return TeeCopy(record, MessageQueue.at(head.target, fields["q"]), int(fields["o"])), str(fields.get("error", ""))
 
 
 def replace_copies(path: Path, head: CopyHead, copies: Sequence[tuple[TeeCopy, str]]) -> None:
-    """Leave only these copies in a file; without any, the file goes. OSError."""
+    """Leave only these copies in a file, which keeps its time and so its order; without any, it goes. OSError."""
     if copies:
-        replace_file(path, _head_line(head) + b"".join(_line(copy, error) for copy, error in copies), 0o600)
+        times = path.stat() if path.exists() else None
+        replace_file(path, head_line(head) + b"".join(_line(copy, error) for copy, error in copies), 0o600)
+        if times is not None:
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     else:
-        path.unlink()
+        path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,44 +327,31 @@ class FailedFile:
 
 
 def failed_files(folder: Path) -> list[FailedFile]:
-    """Return the files of failed copies, oldest first. MigrateError, OSError."""
+    """Return the files of failed copies, oldest first; those of running tees, too. MigrateError, OSError."""
     found = []
     for path in copy_files(folder):
         head, copies = read_copies(path)
         is_open = is_lock_held(path.with_suffix(".lock"))
-        found.append(FailedFile(str(path), head.to, len(copies), is_open, _errors(copies)))
+        found.append(FailedFile(str(path), head.to, len(copies), is_open, errors_of(copies)))
     return found
 
 
-def _errors(copies: Sequence[tuple[TeeCopy, str]]) -> list[str]:
+def errors_of(copies: Sequence[tuple[TeeCopy, str]]) -> list[str]:
+    """Return the errors of the first copies, for people."""
     return [f"{copy.place}: {error}" for copy, error in copies[:ERRORS_SHOWN]]
 
 
-async def resend_files(
-    folder: Path, kafka: KafkaConfig | None, namesrv: str, config: ProducerConfig, retry_ms: int
-) -> list[FailedFile]:
-    """Send the copies of all files that no tee has again, in order; what is refused stays. MQError, OSError.
+async def resend_file(
+    path: Path, writer_of: Callable[[CopyHead], Awaitable[CopyWriter]], retry_ms: int
+) -> tuple[FailedFile, MQError | None]:
+    """Send the copies of a file that no tee has again, in order; what is refused stays. MQError, OSError.
 
-    kafka: needed for copies to Kafka.
+    Return what is left, and the error because of which not all were sent.
     """
-    found = []
-    for path in copy_files(folder):
-        if is_lock_held(path.with_suffix(".lock")):
-            continue
-        with alone_with(path):
-            head, copies = read_copies(path)
-            if head.to is TeeSide.KAFKA and kafka is None:
-                raise MigrateError(f"found copies to Kafka in {str(path)!r}, expected its address: pass --kafka")
-            async with AsyncExitStack() as stack:
-                if head.to is TeeSide.KAFKA:
-                    assert kafka is not None
-                    admin = await stack.enter_async_context(Admin(namesrv, config=config.instance))
-                    writer: CopyWriter = ToKafka(await stack.enter_async_context(KafkaWriter(kafka, head.topic)), admin)
-                else:
-                    producer = Producer("mqtrail-tee", namesrv, config=replace(config, degrade=False, auto_batch=False))
-                    writer = ToRocketMQ(await stack.enter_async_context(producer), head.target, head.headers)
-                done = await send_again(copies, writer, retry_ms)
-            replace_copies(path, head, done.kept)
-        error = "" if done.error is None else str(done.error)
-        found.append(FailedFile(str(path), head.to, len(done.kept), False, _errors(done.kept), done.sent, error))
-    return found
+    with alone_with(path):
+        head, copies = read_copies(path)
+        done = await send_again(copies, await writer_of(head), retry_ms)
+        replace_copies(path, head, done.kept)
+    error = "" if done.error is None else str(done.error)
+    left = FailedFile(str(path), head.to, len(done.kept), False, errors_of(done.kept), done.sent, error)
+    return left, done.error

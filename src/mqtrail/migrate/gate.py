@@ -12,14 +12,19 @@ from mqtrail.clock import now_ms
 from mqtrail.trail import ProofResult
 
 from .groups import bridge_of, group_file
-from .state import COMPARE, content_of, is_running, read_json
+from .journal import waiting_files
+from .results import result_files
+from .state import COMPARE, RESULTS, content_of, is_running, read_json
 
 ENDS_FRESH_MS: Final = 30_000  # how old the bridge's knowledge of Kafka's ends may be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateConfig:
-    """What must hold. groups: of RocketMQ, that take over. lag_max: offsets. compare_age_ms: of the last comparison."""
+    """What must hold. groups: of RocketMQ, that take over. lag_max: offsets.
+
+    compare_age_ms: of the last comparisons, of topics and of results.
+    """
 
     folder: Path
     groups: tuple[str, ...] = ()
@@ -48,7 +53,7 @@ class GateResult:
 async def gate(config: GateConfig, admin: Admin) -> GateResult:
     """Check everything; nothing is changed. MQError: there is no bridge, or a file is damaged. OSError."""
     now = now_ms()
-    checks = [*_bridge(config, now), _compare(config, now)]
+    checks = [*_bridge(config, now), _compare(config, now), _copies(config.folder), *_results(config, now)]
     for group in config.groups:
         checks += await _group(config.folder, group, admin)
     return GateResult(all(one.is_ok for one in checks), checks)
@@ -92,21 +97,62 @@ def _compare(config: GateConfig, now: int) -> GateCheck:
         return _compared(config, found, now)
 
 
+def _copies(folder: Path) -> GateCheck:
+    """Copies of tees that the other side does not have. Those on their way of a running tee are not among them."""
+    files = waiting_files(folder)
+    count, running = sum(one.count for one in files), sum(1 for one in files if one.is_open)
+    shown = f"{count} in {len(files)} files, {running} of them of running tees" if files else "none"
+    return GateCheck(
+        "failed copies",
+        not count,
+        shown,
+        "run `mqtrail migrate copies --send`; those of a running tee: call its `resend`, or close it first",
+    )
+
+
+def _results(config: GateConfig, now: int) -> Sequence[GateCheck]:
+    """The comparison of results, if handlers record any."""
+    if not result_files(config.folder):
+        return ()
+    path, writer = config.folder / RESULTS, "`mqtrail migrate results`"
+    found = read_json(path, writer)
+    if found is None:
+        return (GateCheck("results of handlers", False, "not compared", "run `mqtrail migrate results`"),)
+    with content_of(path, writer):
+        is_ok, shown = _no_difference(found, config.compare_age_ms, now)
+    return (
+        GateCheck(
+            "results of handlers",
+            is_ok,
+            shown,
+            "run `mqtrail migrate results` until it finds none; remove the files results-… of handlers that no longer "
+            f"count; it counts for {config.compare_age_ms / 1000:.0f} s",
+        ),
+    )
+
+
 def _compared(config: GateConfig, found: dict[str, Any], now: int) -> GateCheck:
+    is_ok, shown = _no_difference(found, config.compare_age_ms, now)
+    return GateCheck(
+        "comparison",
+        is_ok and found["pending"] <= config.lag_max,
+        shown,
+        f"run `mqtrail migrate compare` until it finds none, with at most {config.lag_max} not compared yet; it counts "
+        f"for {config.compare_age_ms / 1000:.0f} s",
+    )
+
+
+def _no_difference(found: dict[str, Any], age_max_ms: int, now: int) -> tuple[bool, str]:
+    """Return whether a comparison is young, found no difference, and something equal; and what it is."""
     age_ms = now - found["at_ms"]
     outcome = ProofResult(found["outcome"])
     is_part = found["since_ms"] is not None or found["until_ms"] is not None
     accepted = f", accepted: {', '.join(found['accepted'])}" if found["accepted"] else ""
     matched, pending = found["matched"], found["pending"]
     part = ", of a range of time" if is_part else ""
-    return GateCheck(
-        "comparison",
-        outcome == ProofResult.NONE and age_ms <= config.compare_age_ms and matched > 0 and pending <= config.lag_max,
-        f"differences: {outcome.words}, {matched} equal, {pending} not compared yet, {age_ms / 1000:.0f} s ago"
-        f"{part}{accepted}",
-        f"run `mqtrail migrate compare` until it finds none, with at most {config.lag_max} not compared yet; it counts "
-        f"for {config.compare_age_ms / 1000:.0f} s",
-    )
+    is_ok = outcome == ProofResult.NONE and age_ms <= age_max_ms and matched > 0
+    shown = f"differences: {outcome.words}, {matched} equal, {pending} not compared yet, {age_ms / 1000:.0f} s ago"
+    return is_ok, f"{shown}{part}{accepted}"
 
 
 async def _group(folder: Path, group: str, admin: Admin) -> Sequence[GateCheck]:

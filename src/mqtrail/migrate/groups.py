@@ -75,7 +75,7 @@ def group_file(folder: Path, target_group: str) -> Path:
 
 
 def bridge_of(folder: Path) -> tuple[BridgeState, OffsetMap]:
-    """Return state and map of a folder. MigrateError: it has none. OSError."""
+    """Return state and map of a folder. MigrateError: the folder lacks them. OSError."""
     state, offsets = read_bridge(folder), read_map(folder / MAP)
     if state is None or offsets is None:
         raise MigrateError(
@@ -112,11 +112,13 @@ async def move_group(
     before_start = sum(
         max(0, state.starts[str(one)] - max(committed.get(one, 0), first)) for one, first in firsts.items()
     )
-    if is_applied:
-        await check_group(admin, target_group, MigrateError)
     queues = [MessageQueue.at(state.target, name) for name in state.queues]
     written = written_places(group_file(folder, target_group))
     moves = await _moves(admin, target_group, queues, offsets, committed, written, may_rewind)
+    if is_applied and not all(one.is_kept for one in moves):
+        await check_group(admin, target_group, MigrateError)
+        # Until here members may have consumed further; now there are none.
+        moves = await _moves(admin, target_group, queues, offsets, committed, written, may_rewind)
     if is_applied:
         if not may_lose:
             _check_nothing_lost(target_group, before_start, sum(one.expired for one in moves))

@@ -253,7 +253,7 @@ class KafkaTopic:
         return {one.partition: ends[one] if found[one] is None else found[one].offset for one in places}
 
     async def committed(self, group: str, *, may_be_none: bool = False) -> dict[int, int]:
-        """Return the committed offsets of a group on the topic. MigrateError: it has none. KafkaAway."""
+        """Return the committed offsets of a group on the topic. MigrateError: there are no offsets. KafkaAway."""
         what = f"offsets of group {group!r} on topic {self._topic!r}"
         with answers(what):
             found = await self._of_coordinator(lambda: self._admin.list_consumer_group_offsets(group))

@@ -20,6 +20,13 @@ TOO_LARGE: Final = (
     kafka_errors.RecordListTooLargeError,
 )
 REQUEST_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes: Kafka's own limits decide
+_CHOOSE: Final = DefaultPartitioner()
+
+
+def partition_for(key: bytes | None, count: int) -> int:
+    """Return the partition that Kafka's clients choose for a key, of so many; a random one without key."""
+    partitions = list(range(count))
+    return int(_CHOOSE(key, partitions, partitions))
 
 
 class KafkaWriter:
@@ -33,7 +40,6 @@ class KafkaWriter:
         self._topic = topic
         self._what = f"topic {topic!r}"
         self._is_idempotent = is_idempotent
-        self._choose = DefaultPartitioner()
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it logs each failure that it also raises
 
     async def __aenter__(self) -> Self:
@@ -54,7 +60,7 @@ class KafkaWriter:
         """Return the partition that Kafka's clients choose for a key; a random one without key. KafkaAway."""
         with answers(self._what, _forbidden):
             partitions = sorted(await self._producer.partitions_for(self._topic))
-        return int(self._choose(key, partitions, partitions))
+        return int(_CHOOSE(key, partitions, partitions))
 
     async def begin(self, record: KafkaRecord) -> asyncio.Future[RecordMetadata]:
         """Begin to write a record with key or value; timestamp_ms -1: now. KafkaAway, MigrateError; so the future."""

@@ -23,8 +23,16 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
-from mqtrail.feed import SAFE, short_word
-from mqtrail.wire import PROPERTIES_SIZE_MAX, RESERVED_PROPERTIES, Message, MessageQueue, java_string_hash
+from mqtrail.feed import KEY_LENGTH_MAX, SAFE, short_word
+from mqtrail.wire import (
+    PROPERTIES_SIZE_MAX,
+    RESERVED_PROPERTIES,
+    BatchItem,
+    Message,
+    MessageQueue,
+    encode_properties,
+    java_string_hash,
+)
 
 from .model import KafkaRecord, MigrateError
 
@@ -34,6 +42,8 @@ KEY, KEY_EMPTY, VALUE, HEADERS = "KAFKA_KEY", "KAFKA_KEY_EMPTY", "KAFKA_VALUE", 
 OWN_PREFIX: Final = "KAFKA_"
 _STAYS: Final = re.compile(rb"[A-Za-z0-9_.~%s-]*" % re.escape(SAFE.encode()))  # what quote() leaves, and SAFE
 NULL, EMPTY = "null", "empty"
+USUAL_SIZE_MAX: Final = PROPERTIES_SIZE_MAX // 2  # bytes of properties; with more, their size is checked exactly
+NAMES_MAX: Final = 4_096  # names of headers that are remembered
 
 
 class HeaderRule(StrEnum):
@@ -124,6 +134,61 @@ def outbound_of(record: KafkaRecord, topic: str, rule: HeaderRule = HeaderRule.E
             "producer, or leave the record out (--skip-record); then start it again: it continues there"
         )
     return Bridged(Message(topic, body, keys=keys, properties=properties), record, len(body) + size)
+
+
+class RecordEncoder:
+    """Encodes the messages of records for one topic, as `outbound_of` and `encode_properties` do; most at once."""
+
+    def __init__(self, topic: str, rule: HeaderRule) -> None:
+        self._topic = topic
+        self._rule = rule
+        self._fits: dict[str, bool] = {}  # by name of a header: whether it is one that a property can have
+
+    def encode(self, record: KafkaRecord) -> BatchItem:
+        """Return body and properties, which have no UNIQ_KEY. MigrateError: the record cannot be a message."""
+        return self._usual(record) or self._any(record)
+
+    def _any(self, record: KafkaRecord) -> BatchItem:
+        message = outbound_of(record, self._topic, self._rule).message
+        return BatchItem(message.body, encode_properties(message.wire_properties()).encode())
+
+    def _usual(self, record: KafkaRecord) -> BatchItem | None:
+        """Return what `_any` does for a record with a value, a plain key or none, and headers that fit; None: other."""
+        topic, partition, offset, timestamp_ms, key, value, headers = record
+        if not value or offset < 0:
+            return None
+        keys, tail = f"{topic}:{partition}:{offset}", ""
+        if key is not None:
+            if not 0 < len(key) <= KEY_LENGTH_MAX or _STAYS.fullmatch(key) is None:
+                return None
+            text = key.decode()
+            keys, tail = f"{text} {keys}", f"{KEY}\x01{text}\x02"
+        if headers:
+            try:
+                for name, data in headers:
+                    if not data or not self._is_fit(name):
+                        return None
+                    tail += f"{name}\x01{data.decode()}\x02"
+            except UnicodeDecodeError:
+                return None
+            count = len(headers) + (key is not None)
+            if tail.count("\x01") != count or tail.count("\x02") != count:
+                return None  # a value has one
+            if len(headers) > 1 and len({name for name, _ in headers}) < len(headers):
+                return None
+        properties = (
+            f"WAIT\x01true\x02KEYS\x01{keys}\x02KAFKA_TOPIC\x01{topic}\x02KAFKA_PARTITION\x01{partition}\x02"
+            f"KAFKA_OFFSET\x01{offset}\x02KAFKA_TIMESTAMP\x01{timestamp_ms}\x02{tail}"
+        ).encode()
+        return BatchItem(value, properties) if len(properties) < USUAL_SIZE_MAX else None
+
+    def _is_fit(self, name: str) -> bool:
+        found = self._fits.get(name)
+        if found is None:
+            if len(self._fits) >= NAMES_MAX:
+                self._fits.clear()
+            found = self._fits[name] = misfit(name, b"-") is None
+        return found
 
 
 def _header_properties(record: KafkaRecord, place: str, rule: HeaderRule) -> dict[str, str]:

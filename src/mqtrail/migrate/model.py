@@ -15,6 +15,10 @@ class KafkaAway(MQError):
     """Kafka does not answer. A retry may succeed."""
 
 
+class SideAway(MQError):
+    """The other side of a tee does not answer, or its topic has no broker. A retry may succeed."""
+
+
 class KafkaRecord(NamedTuple):
     """A record of a Kafka topic. timestamp_ms: epoch, as Kafka has it (-1: none). value None: a tombstone."""
 

@@ -4,10 +4,10 @@
     {"p": 3, "q": "broker-a/3", "k": 170, "o": 168, "t": 1764311541000}
 
 A line says: the record k of the partition p, of the time t (epoch ms), is at offset o of the queue q. The bridge adds
-one for each pair of partition and queue that moved, about twice a second. If a pair has more than ENTRY_COUNT, every
-second one of its older half goes: what is old is known less finely, never wrongly. The file is written anew when it
-has twice the lines that are kept, and, durably, when a pair is new: a pair with records is never unknown. Further lines
-that a crash loses, or cuts, only make the map less fine.
+one for each pair of partition and queue that moved, about twice a second and every SPAN records. If a pair has more
+than ENTRY_COUNT, every second one of its older half goes: what is old is known less finely, never wrongly. The file is
+written anew when it has twice the lines that are kept, and, durably, when a pair is new: a pair with records is never
+unknown. Further lines that a crash loses, or cuts, only make the map less fine.
 
 Records of a partition that come after k have higher offsets than o in q, so a group that has consumed everything below
 k+1 misses nothing if it begins at o+1.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +27,7 @@ from .model import MigrateError
 
 VERSION: Final = 1
 ENTRY_COUNT: Final = 2_048  # entries of a pair of partition and queue
+SPAN: Final = 128  # records of a pair, of which at least one is in the map until older ones are thinned out
 LINES_SLACK: Final = 1_024  # lines beyond those kept before a small file is written anew
 
 
@@ -40,6 +41,30 @@ class MapEntry(NamedTuple):
 
 Pair = tuple[int, str]
 """Partition, and queue as broker/queue."""
+
+
+class MovedEntries:
+    """What is acknowledged, and not yet in the map: of each pair the last record, and one of each SPAN before it."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Pair, list[MapEntry]] = {}
+        self._anchors: dict[Pair, int] = {}  # offset of the first record of the span of the last entry
+
+    def add(self, pair: Pair, entry: MapEntry) -> None:
+        """Note a record."""
+        anchor = self._anchors.get(pair, -SPAN)
+        if not anchor <= entry.kafka_offset < anchor + SPAN:
+            self._anchors[pair] = entry.kafka_offset
+            self._entries.setdefault(pair, []).append(entry)
+        elif entries := self._entries.get(pair):
+            entries[-1] = entry
+        else:
+            self._entries[pair] = [entry]
+
+    def take(self) -> dict[Pair, list[MapEntry]]:
+        """Return the entries, in order, and forget them."""
+        taken, self._entries = self._entries, {}
+        return taken
 
 
 class OffsetMap:
@@ -130,18 +155,20 @@ class MapFile:
         self._must_rewrite = True  # the file lacks what the map has, or may end in a part of a line
         self.rewrite()
 
-    def append(self, entries: Mapping[Pair, MapEntry]) -> None:
-        """Add entries to map and file. OSError: call it again with the same entries, and others."""
+    def append(self, entries: Mapping[Pair, Sequence[MapEntry]]) -> None:
+        """Add entries to map and file, those of a pair in order. OSError: call it again with them, and with others."""
         is_new = not entries.keys() <= self.offsets.entries.keys()
         is_whole, self._must_rewrite = not (is_new or self._must_rewrite), True
-        for (partition, queue), entry in entries.items():
-            self.offsets.add(partition, queue, entry)
-        if not is_whole or self._lines + len(entries) > 2 * self.offsets.line_count() + LINES_SLACK:
+        for (partition, queue), added in entries.items():
+            for entry in added:
+                self.offsets.add(partition, queue, entry)
+        count = sum(map(len, entries.values()))
+        if not is_whole or self._lines + count > 2 * self.offsets.line_count() + LINES_SLACK:
             self.rewrite()
             return
         with self._path.open("a", encoding="utf-8") as file:
-            file.write("".join(_line(pair, entry) for pair, entry in entries.items()))
-        self._lines += len(entries)
+            file.write("".join(_line(pair, entry) for pair, added in entries.items() for entry in added))
+        self._lines += count
         self._must_rewrite = False
 
     def rewrite(self) -> None:

@@ -15,7 +15,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from io import FileIO
 from itertools import count
 from pathlib import Path
@@ -27,6 +27,7 @@ from mqtrail.net import Log
 from .comparing import READ_COUNT, Comparison, Difference, KeyJudge, KeySorter, Row, sorted_rows
 from .copies import TeeSide
 from .model import MigrateError
+from .state import RESULTS, save_json
 
 log = Log()
 
@@ -135,14 +136,17 @@ class _ResultJudge(KeyJudge):
 
 
 def compare_results(config: ResultRange) -> Comparison:
-    """Compare the results of both sides by key; nothing is changed. MigrateError: a side has none. OSError."""
+    """Compare the results of both sides by key, and save what was found, for the gate.
+
+    MigrateError: a side has none. OSError.
+    """
     found = Comparison("results of kafka", "results of rocketmq", since_ms=config.since_ms, until_ms=config.until_ms)
     found.at_ms = now_ms()
     found.accepted = sorted(config.accepted)
     lanes = count()
     with sorted_rows() as sorter:
         for number, side in enumerate((TeeSide.KAFKA, TeeSide.ROCKETMQ)):
-            files = sorted(config.folder.glob(f"results-{side}-*.jsonl"))
+            files = result_files(config.folder, side)
             if not files:
                 raise MigrateError(
                     f"found no results of {side} in {str(config.folder)!r}, expected files of "
@@ -154,7 +158,13 @@ def compare_results(config: ResultRange) -> Comparison:
             else:
                 found.records = rows
         _ResultJudge(found, examples=config.examples).judge_all(sorter)
+    save_json(config.folder / RESULTS, asdict(found))
     return found
+
+
+def result_files(folder: Path, side: TeeSide | None = None) -> list[Path]:
+    """Return the files of results of a side; None: of both. OSError."""
+    return sorted(folder.glob(f"results-{side or '*'}-*.jsonl"))
 
 
 def _read(

@@ -2,9 +2,10 @@
 
 bridge.json     how far the bridge is: what is acknowledged, so that a run continues there after any end
 offsets.jsonl   the offset map
-offsets-GROUP.json, compare.json    the last results, for the gate
+offsets-GROUP.json, compare.json, results.json    what the last commands found, for the gate
 tee-SIDE.json   since when tees send to both sides with that side deciding
 copies-*.jsonl  copies of tees that failed (copies.py)
+underway-*.jsonl    copies of tees that are on their way (journal.py)
 results-*.jsonl results of handlers (results.py)
 back-GROUP.json the last `migrate back --apply` of a group of Kafka
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -22,7 +23,7 @@ from mqtrail.feed import FolderFiles
 from .model import MigrateError
 
 VERSION: Final = 1
-BRIDGE, MAP, COMPARE = "bridge.json", "offsets.jsonl", "compare.json"
+BRIDGE, MAP, COMPARE, RESULTS = "bridge.json", "offsets.jsonl", "compare.json", "results.json"
 SKIPPED_COUNT: Final = 1_000  # records that a bridge may leave out
 FILES: Final = FolderFiles(VERSION, MigrateError, "bridge")
 read_json, save_json, content_of = FILES.read, FILES.save, FILES.content_of
@@ -87,16 +88,33 @@ def tee_file(folder: Path, decides: str) -> Path:
     return folder / f"tee-{decides}.json"
 
 
-def read_tee(folder: Path, decides: str) -> dict[str, Any] | None:
-    """Return topic, target and since_ms of the first tee with that side deciding; None: none. MigrateError."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeeState:
+    """What is known of the tees with one side deciding. since_ms: of the first one.
+
+    cluster, partition_count: of Kafka; queues: of RocketMQ, broker/queue. They are those that the last start found, so
+    that a tee can start while the other side is away; "", 0 and none: an earlier version wrote the file.
+    """
+
+    version: int = VERSION
+    topic: str
+    target: str
+    since_ms: int
+    cluster: str = ""
+    partition_count: int = 0
+    queues: list[str] = field(default_factory=list)
+
+
+def read_tee(folder: Path, decides: str) -> TeeState | None:
+    """Return what is known of the tees with that side deciding; None: there was none. MigrateError, OSError."""
     path, writer = tee_file(folder, decides), "`mqtrail.migrate.TeeProducer`"
     found = read_json(path, writer)
-    if found is not None:
-        with content_of(path, writer):
-            return {"topic": str(found["topic"]), "target": str(found["target"]), "since_ms": int(found["since_ms"])}
-    return None
+    if found is None:
+        return None
+    with content_of(path, writer):
+        return msgspec.convert(found, TeeState)
 
 
-def save_tee(folder: Path, decides: str, topic: str, target: str, since_ms: int) -> None:
+def save_tee(folder: Path, decides: str, state: TeeState) -> None:
     """Write that file, durable. OSError."""
-    save_json(tee_file(folder, decides), {"topic": topic, "target": target, "since_ms": since_ms})
+    save_json(tee_file(folder, decides), asdict(state))

@@ -3,9 +3,10 @@
     send -> the deciding side acknowledges: that is the caller's outcome -> a lane -> the copy, with retries
                                                                                    -> or the file of failed copies
 
-Copies of a key are sent in the order in which the deciding side stored them. While a copy waits in the file, later ones
-of its key go there too. COPIES_MAX bounds the copies on their way; then `send` waits. A copy that kill -9 finds on its
-way is lost: `mqtrail migrate compare` names it.
+Copies of a key are sent in the order in which the deciding side stored them. While a copy waits in a file, later ones
+of its key go there too. copies_max bounds the copies on their way; then `send` waits. They are in the journal, so kill
+-9 loses no copy of a record whose `send` returned: `mqtrail migrate copies --send` sends it. A record without an answer
+may be stored without a copy: `mqtrail migrate compare` names it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,20 +26,22 @@ from mqtrail.client import Admin, ClientClosed, InvalidMessage, Producer, Produc
 from mqtrail.clock import now_ms
 from mqtrail.feed import queues_of
 from mqtrail.net import Log
-from mqtrail.wire import MessageQueue, Refusal
+from mqtrail.wire import MessageQueue, MQError, Refusal
 
 from .copies import CopyFile, CopyHead, CopyWriter, TeeCopy, TeeSide, ToKafka, ToRocketMQ, patiently, send_again
+from .journal import CopyJournal
 from .kafka import KafkaConfig, KafkaTopic
-from .kafka_writer import KafkaWriter
+from .kafka_writer import KafkaWriter, partition_for
+from .left import left_keys, resend_left
 from .messages import HeaderRule, OrderBy, outbound_of, queue_for
-from .model import KafkaRecord, MigrateError
-from .state import is_running, read_bridge, read_tee, save_tee
+from .model import KafkaRecord, MigrateError, SideAway
+from .state import TeeState, is_running, read_bridge, read_tee, save_tee
 
 log = Log()
 
 PRODUCER_GROUP: Final = "mqtrail-tee"
-DOWN_S: Final = 5.0  # after a copy that failed: so long, further ones go to the file at once
-KEYS_MAX: Final = 10_000  # keys with failed copies; with more, all copies go to the file
+DOWN_S: Final = 5.0  # after a copy that failed: so long, further ones go to the file at once; after a failed connect
+KEYS_MAX: Final = 10_000  # keys with copies in files; with more, all copies go to the file
 STRIPES: Final = 256  # with RocketMQ deciding: locks that keep the sends of a key in order
 
 
@@ -106,8 +109,20 @@ class _CopyLane:
     task: asyncio.Task[None] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _TeeSides:
+    """What both sides have. partition_count: of Kafka's topic. queues: of RocketMQ's."""
+
+    cluster: str
+    partition_count: int
+    queues: list[MessageQueue]
+
+
 class TeeProducer:
-    """Sends to both sides. Use it with `async with`, from one event loop. Start needs both sides.
+    """Sends to both sides. Use it with `async with`, from one event loop; without asyncio: SyncTeeProducer.
+
+    The start needs the deciding side. If the other one is away, copies go to the file until it is back; then the folder
+    must have the files of a bridge or of an earlier tee, which name partitions and queues.
 
     namesrv, producer: how to reach the brokers. on_failed: called in the loop with each copy that failed.
     """
@@ -128,16 +143,22 @@ class TeeProducer:
         self._on_failed = on_failed
         self._stack = AsyncExitStack()
         to = TeeSide.ROCKETMQ if config.decides is TeeSide.KAFKA else TeeSide.KAFKA
-        head = CopyHead(topic=config.topic, target=config.target, to=to, headers=config.headers)
-        self._file = CopyFile(config.folder, head)
-        self._queues: list[MessageQueue] = []
+        self._head = CopyHead(topic=config.topic, target=config.target, to=to, headers=config.headers)
+        self._file = CopyFile(config.folder, self._head)
+        self._journal = CopyJournal(config.folder, self._file.name, self._head)
+        self._connections = AsyncExitStack()  # closed after the lanes ended
+        self._kafka: KafkaWriter | None = None
+        self._writer: CopyWriter | None = None
+        self._away = ""  # why there is no writer
+        self._sides = _TeeSides("", 0, [])
         self._lanes: dict[MessageQueue | int, _CopyLane] = {}
         self._locks = [asyncio.Lock() for _ in range(STRIPES)]
         self._sends: set[asyncio.Task[TeeResult]] = set()
         self._waiting = self._size = 0  # copies on their way, and records that will be some
         self._room = asyncio.Event()
-        self._behind: set[bytes] = set()  # keys of copies in the file
+        self._behind: set[bytes] = set()  # keys of copies in files
         self._down_until_s = 0.0
+        self._connecting: asyncio.Task[None] | None = None
         self._is_open = False
         self._is_ended = False
         self._resending = asyncio.Lock()
@@ -149,15 +170,19 @@ class TeeProducer:
         return TeeCounts(self._sent, self._copied, self._waiting, self._failed, self._lost, self._resent)
 
     async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Connect, as `async with` does. KafkaAway, MigrateError, MQError: a side cannot be used. OSError."""
         try:
             await self._start()
         except BaseException:
             await self._stack.aclose()
             raise
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
 
     async def send(
         self, value: bytes | None, *, key: bytes | None = None, headers: Iterable[tuple[str, bytes | None]] = ()
@@ -187,15 +212,19 @@ class TeeProducer:
         return self.counts
 
     async def resend(self) -> TeeCounts:
-        """Send the copies of this tee's file again, in order; then later copies of their keys are sent as others.
+        """Send the copies of files again, in order; then later copies of their keys are sent as others.
 
-        What is refused stays in the file. Raises what the other side fails with; the rest then stays in the file, too.
+        The files: those that ended tees left in the folder, then this tee's. What is refused stays in the file. Raises
+        what the other side fails with; the rest then stays in the file, too.
         """
         async with self._resending:
+            if (writer := self._writer) is None:
+                raise SideAway(f"{self._head.to} is away: {self._away}: the copies stay in {str(self.config.folder)!r}")
+            self._resent += await resend_left(self.config.folder, self._head, writer, self.config.retry_ms)
             seen, kept, error = 0, list[tuple[TeeCopy, str]](), None
             while error is None and (copies := self._file.read()[seen:]):
                 seen += len(copies)
-                found = await send_again(copies, self._writer, self.config.retry_ms)
+                found = await send_again(copies, writer, self.config.retry_ms)
                 kept += found.kept
                 error = found.error
                 self._resent += found.sent
@@ -223,6 +252,7 @@ class TeeProducer:
                 lane.under_way = []
                 lane.copies.clear()
             self._file.close()
+            self._journal.close()
         return self.counts
 
     # -- start and end ---------------------------------------------------------------------------------------------
@@ -230,36 +260,111 @@ class TeeProducer:
     async def _start(self) -> None:
         config = self.config
         config.folder.mkdir(parents=True, exist_ok=True)
-        is_idempotent = config.decides is TeeSide.KAFKA
-        async with KafkaTopic(config.kafka, config.topic) as kafka:
-            await kafka.partitions()
-            cluster = await kafka.cluster_id()
-        self._kafka = await self._stack.enter_async_context(
-            KafkaWriter(config.kafka, config.topic, is_idempotent=is_idempotent)
-        )
-        self._producer = await self._stack.enter_async_context(
+        self._connections = await self._stack.enter_async_context(AsyncExitStack())
+        self._producer = await self._connections.enter_async_context(
             Producer(PRODUCER_GROUP, self._namesrv, config=self._producer_config)
         )
-        self._queues = await queues_of(self._producer, config.target, MigrateError)
-        self._check_bridge(cluster)
-        self._writer: CopyWriter
-        if config.decides is TeeSide.KAFKA:
-            self._writer = ToRocketMQ(self._producer, config.target, config.headers)
-        else:
-            admin = await self._stack.enter_async_context(Admin(self._namesrv, config=self._producer_config.instance))
-            self._writer = ToKafka(self._kafka, admin)
-        if read_tee(config.folder, config.decides) is None:
-            save_tee(config.folder, config.decides, config.topic, config.target, now_ms())
+        known = self._known()
+        self._sides = known or self._sides
+        decider, other = self._find_kafka, self._find_rocketmq
+        if config.decides is TeeSide.ROCKETMQ:
+            decider, other = other, decider
+        await decider()
+        try:
+            await other()
+            self._check_bridge()
+            self._writer = await self._new_writer()
+        except MQError as error:
+            if known is None or isinstance(error, MigrateError | Refusal):
+                raise
+            self._check_bridge()
+            self._note_away(error)
+        self._behind, left = left_keys(config.folder, self._head)
+        if left:
+            remedy = "call `resend`, or `mqtrail migrate copies --send`; until then, copies of their keys go to a file"
+            log.warning("tee.copies_left", folder=str(config.folder), count=left, remedy=remedy)
+        self._save()
+        self._journal.open()
         self._stack.push_async_callback(self._end_lanes)
+        if self._writer is None:
+            self._connecting = asyncio.create_task(self._connect_later(other))
         self._is_open = True
 
-    def _check_bridge(self, cluster: str) -> None:
+    def _known(self) -> _TeeSides | None:
+        """Return what the files of the folder say of both sides; None: nothing."""
+        config = self.config
+        state = read_bridge(config.folder)
+        if state is not None and (state.topic, state.target) == (config.topic, config.target):
+            queues = [MessageQueue.at(config.target, one) for one in state.queues]
+            return _TeeSides(state.cluster, len(state.next_offsets), queues)
+        for side in TeeSide:
+            tee = read_tee(config.folder, side)
+            if tee and tee.queues and (tee.topic, tee.target) == (config.topic, config.target):
+                queues = [MessageQueue.at(config.target, one) for one in tee.queues]
+                return _TeeSides(tee.cluster, tee.partition_count, queues)
+        return None
+
+    async def _find_kafka(self) -> None:
+        """Connect to Kafka. KafkaAway, MigrateError."""
+        config = self.config
+        async with KafkaTopic(config.kafka, config.topic) as kafka:
+            count = len(await kafka.partitions())
+            self._sides = replace(self._sides, cluster=await kafka.cluster_id(), partition_count=count)
+        writer = KafkaWriter(config.kafka, config.topic, is_idempotent=config.decides is TeeSide.KAFKA)
+        self._kafka = await self._connections.enter_async_context(writer)
+
+    async def _find_rocketmq(self) -> None:
+        """Find the queues of the topic. MigrateError: it has none. SideAway: the same, but it had some. MQError."""
+        try:
+            found = await queues_of(self._producer, self.config.target, MigrateError)
+        except MigrateError as error:
+            if not self._sides.queues:
+                raise
+            raise SideAway(str(error)) from error
+        self._sides = replace(self._sides, queues=found)
+
+    async def _new_writer(self) -> CopyWriter:
+        config = self.config
+        if config.decides is TeeSide.KAFKA:
+            return ToRocketMQ(self._producer, config.target, config.headers)
+        assert self._kafka is not None, "it is connected"
+        admin = Admin(self._namesrv, config=self._producer_config.instance)
+        return ToKafka(self._kafka, await self._connections.enter_async_context(admin))
+
+    async def _connect_later(self, find: Callable[[], Awaitable[None]]) -> None:
+        """Try to reach the other side until it is back. Until then, copies go to the file."""
+        while self._writer is None:
+            await asyncio.sleep(DOWN_S)
+            try:
+                await find()
+                self._check_bridge()
+                self._save()
+                self._writer = await self._new_writer()
+            except Exception as error:
+                self._note_away(error)
+        log.info("tee.connected", to=self._head.to, remedy="call `resend` for the copies in files")
+
+    def _note_away(self, error: Exception) -> None:
+        self._away = str(error) or repr(error)
+        log.sparse.warning("tee.side_away", to=self._head.to, error=self._away, retry_s=DOWN_S)
+
+    def _save(self) -> None:
+        """Note in the folder that there is a tee, and what both sides have."""
+        config, sides = self.config, self._sides
+        known = read_tee(config.folder, config.decides)
+        state = known or TeeState(topic=config.topic, target=config.target, since_ms=now_ms())
+        queues = [one.place for one in sides.queues]
+        state = replace(state, cluster=sides.cluster, partition_count=sides.partition_count, queues=queues)
+        if state != known:
+            save_tee(config.folder, config.decides, state)
+
+    def _check_bridge(self) -> None:
         """Check that the folder's bridge is of the same topics, and ended."""
         config, state = self.config, read_bridge(self.config.folder)
         if state is None:
             return
-        queues = [queue.place for queue in self._queues]
-        found = (cluster, config.topic, config.target, str(config.order), queues)
+        queues = [queue.place for queue in self._sides.queues]
+        found = (self._sides.cluster, config.topic, config.target, str(config.order), queues)
         expected = (state.cluster, state.topic, state.target, state.order, state.queues)
         if found != expected:
             raise MigrateError(
@@ -275,6 +380,8 @@ class TeeProducer:
     async def _end_lanes(self) -> None:
         self._is_ended = True
         tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        if self._connecting is not None:
+            tasks.append(self._connecting)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -282,8 +389,13 @@ class TeeProducer:
     # -- the deciding side -----------------------------------------------------------------------------------------
 
     async def _decide(self, record: KafkaRecord) -> TeeResult:
-        record = record._replace(partition=await self._kafka.partition_of(record.key))
+        if self._kafka is None:
+            partition = partition_for(record.key, self._sides.partition_count)
+        else:
+            partition = await self._kafka.partition_of(record.key)
+        record = record._replace(partition=partition)
         if self.config.decides is TeeSide.KAFKA:
+            assert self._kafka is not None, "it decides"
             future = await self._kafka.begin(record)
             # Kafka acknowledges in the order of offsets, and so are callbacks called: the copies are in order.
             future.add_done_callback(lambda done: self._copy_of_kafka(record, done))
@@ -298,11 +410,11 @@ class TeeProducer:
         if not done.cancelled() and done.exception() is None:
             place = done.result()
             record = record._replace(offset=place.offset, timestamp_ms=place.timestamp)
-            queue = queue_for(record, self._queues, self.config.order)
+            queue = queue_for(record, self._sides.queues, self.config.order)
             self._add(queue, TeeCopy(record, queue))
 
     async def _send_message(self, record: KafkaRecord) -> TeeResult:
-        queue = queue_for(record, self._queues, self.config.order)
+        queue = queue_for(record, self._sides.queues, self.config.order)
         message = outbound_of(record, self.config.target, self.config.headers).message
         sent = await self._producer.send(message, queue=queue)
         self._add(record.partition, TeeCopy(record, sent.queue, sent.queue_offset))
@@ -330,6 +442,7 @@ class TeeProducer:
         """Hand a copy to its lane."""
         self._sent += 1
         self._size += copy.record.size
+        copy = copy._replace(number=self._journal.add(copy))
         lane = self._lanes.setdefault(name, _CopyLane())
         if lane.task is None and not self._is_ended:
             lane.task = asyncio.create_task(self._run(lane))
@@ -341,7 +454,8 @@ class TeeProducer:
             while not lane.copies:
                 lane.filled.clear()
                 await lane.filled.wait()
-            count = 1 if lane.alone else min(len(lane.copies), self._writer.batch_count)
+            batch_count = 1 if lane.alone or self._writer is None else self._writer.batch_count
+            count = min(len(lane.copies), batch_count)
             lane.alone = max(0, lane.alone - 1)
             lane.under_way = [lane.copies.popleft() for _ in range(count)]
             await self._copy(lane)
@@ -355,10 +469,11 @@ class TeeProducer:
             else:
                 ready.append(copy)
         lane.under_way = ready
-        if not ready:
+        writer = self._writer
+        if not ready or writer is None:
             return
         try:
-            await patiently(lambda: self._writer.write(ready), self.config.retry_ms)
+            await patiently(lambda: writer.write(ready), self.config.retry_ms)
         except (InvalidMessage, Refusal, MigrateError) as error:  # no retry would change it
             if len(ready) == 1:
                 self._fail(ready[0], str(error), holds_key=False)
@@ -375,11 +490,14 @@ class TeeProducer:
         lane.under_way = []
 
     def _reason_to_wait(self, copy: TeeCopy) -> str:
+        if self._writer is None:
+            return f"{self._head.to} is away: {self._away}"
         if copy.record.key in self._behind or len(self._behind) >= KEYS_MAX:
             return "an earlier copy of its key failed"
         return "the copy before failed" if time.monotonic() < self._down_until_s else ""
 
     def _leave(self, copies: Sequence[TeeCopy]) -> None:
+        self._journal.done([one.number for one in copies])
         self._waiting -= len(copies)
         self._size -= sum(one.record.size for one in copies)
         self._room.set()

@@ -82,7 +82,7 @@ class ExportedCluster:
 
 
 def read_export(text: str) -> ExportedCluster:
-    """Return an export. MirrorError: it is none, or a part is missing in it."""
+    """Return an export. MirrorError: the text is not an export, or lacks a part."""
     try:
         content = json.loads(text)
         version = content.get("version", VERSION)

@@ -5,7 +5,7 @@ and back; other rooms decide what a command means. Errors state whether the peer
 here: what several doors need, such as the structured log and the audit log of changes.
 """
 
-from .address import NAMESRV_DEFAULT, address_list, join_address, parse_namesrv, split_address
+from .address import NAMESRV_DEFAULT, address_list, host_address, join_address, parse_namesrv, split_address
 from .audit import AUDIT_FILE, Actor, AuditAnswer, AuditedChange, AuditFailed, AuditLog, read_audit
 from .child_environment import child_environment, is_ours
 from .client import Connection
@@ -71,6 +71,7 @@ __all__ = [
     "collected_rarely",
     "guard_stderr",
     "hold_lock",
+    "host_address",
     "is_lock_held",
     "is_ours",
     "join_address",

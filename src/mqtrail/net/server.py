@@ -13,7 +13,7 @@ import time
 
 from mqtrail.wire import MQError
 
-from .address import join_address
+from .address import host_address, join_address
 from .log import Log
 from .server_config import ServerConfig
 from .server_connection import Application, BufferConnection, PieceConnection, ServerConnection
@@ -219,9 +219,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     """Return a socket bound to host and port; 0: any free port. BindError."""
     sock: socket.socket | None = None
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        family, kind, protocol, address = host_address(host, port)
         sock = socket.socket(family, kind, protocol)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setblocking(False)

@@ -55,8 +55,9 @@ __all__ = [
     "shown_url",
 ]
 
+if not TYPE_CHECKING:  # so that the type checker reports names that do not exist
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LATE[name], __name__), name)
+    def __getattr__(name: str) -> Any:
+        if name not in _LATE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_LATE[name], __name__), name)

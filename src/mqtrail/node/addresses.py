@@ -3,6 +3,7 @@
 import ipaddress
 import socket
 
+from mqtrail.net import host_address
 from mqtrail.wire import InvalidParameter
 
 
@@ -13,9 +14,7 @@ def advertised_ip(host: str, advertise: str | None) -> str:
     """
     name = advertise or host
     try:
-        # Python encodes a text by the rules of international names, whose tables are a third of a MiB.
-        asked = name.encode() if name.isascii() else name
-        found = str(socket.getaddrinfo(asked, None, type=socket.SOCK_STREAM)[0][4][0])
+        found = str(host_address(name, None)[3][0])
     except (OSError, UnicodeError) as error:  # UnicodeError: a label that is no valid host name
         option = "--advertise" if advertise else "--host"
         raise InvalidParameter(f"found {option} {name!r} ({error}), expected an IP address of this machine") from error

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mqtrail.net import join_address
 from mqtrail.wire import InvalidParameter
@@ -16,7 +17,9 @@ from .exposure import open_servers
 from .namesrv_access import SigningKeys, accounts_of, with_namesrv_access
 from .namesrv_node import NameServerNode
 from .report import ServerReport
-from .self_signed import SelfSigned, self_signed_hosts
+
+if TYPE_CHECKING:
+    from .self_signed import SelfSigned
 
 NAMESRV_ROOM = "namesrv"
 
@@ -108,6 +111,8 @@ class BaseNode(ABC):
         if config.data is not None:
             self._folder = DataFolder.open(config.data)
         if config.server.tls.self_signed:
+            from .self_signed import SelfSigned, self_signed_hosts  # only then: other nodes save its memory
+
             self._self_signed = SelfSigned(config.data, self_signed_hosts(config.host, self._advertised))
             tls = self._self_signed.open(config.server.tls)
             self.config = replace(config, server=replace(config.server, tls=tls))

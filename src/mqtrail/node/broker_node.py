@@ -6,7 +6,6 @@ registration with name servers. Everything except syncing runs in the event loop
 
 import asyncio
 import os
-import secrets
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +38,8 @@ from mqtrail.store import (
 )
 from mqtrail.wire import (
     BodyError,
+    BrokerEvent,
+    BrokerEventKind,
     Host,
     InvalidParameter,
     RegisterBrokerResponseHeader,
@@ -62,6 +63,7 @@ from .handing_back import take_back_offsets
 from .in_time import InTime
 from .inside import InsideCaller
 from .registrar import Commands, Registrar
+from .role_history import RoleHistory
 from .route_keeper import RouteKeeper
 from .table_copier import TableCopier
 from .table_writer import TableWriter
@@ -135,6 +137,8 @@ class BrokerNode:
         self._clock = SteadyClock(name, on_jump=self._clock_jumped)
         self._new_topics: set[str] = set()  # that a slave asked its master for at once
         self.epochs = Epochs()
+        self.truncated: BrokerEvent | None = None  # what the start removed from the end of the log
+        self._history = RoleHistory()  # of a broker that has one role
         self._disk: Disk | None = None
         self._in_time = InTime()
         self._reads_of_nodes: dict[str, InTime] = {}
@@ -223,7 +227,7 @@ class BrokerNode:
             self._open_epochs(disk, self.store)
         if self._part.ledger is None:
             report_recovery(self.name, self.store)
-        unique_ids = UniqueIdFactory(self._advertised, os.getpid(), secrets.randbits(32), self._clock)
+        unique_ids = UniqueIdFactory(self._advertised, os.getpid(), int.from_bytes(os.urandom(4)), self._clock)
         files = self._files = ConfigFileStore(disk, gathers=True)
         try:
             home = self._config.acl_home or self._folder
@@ -266,7 +270,8 @@ class BrokerNode:
         if not self._config.store_url:
             return CommitLogStore(disk, config)
         try:
-            from mqtrail.store.sql import NodeDatabase, SqlStore, parse_node  # it takes long to import, and is an extra
+            # It takes long to import, and is an extra.
+            from mqtrail.store.sql import NodeDatabase, ReplicaDatabase, SqlStore, parse_node, parse_replica
         except ImportError as error:
             raise InvalidParameter(
                 f"found no module {error.name}, expected SQLAlchemy for store_url: pip install 'mqtrail[pmq]'"
@@ -275,7 +280,12 @@ class BrokerNode:
         for name, url in map(parse_node, self._config.store_nodes.split()):
             reads = self._reads_of_nodes[name] = InTime()
             nodes.append(NodeDatabase(name, url, reads, InTime().begin))
-        return SqlStore(disk, self._config.store_url, config, self._in_time, nodes)
+        replicas = []
+        for name, url in map(parse_replica, self._config.store_replicas.split()):
+            thread = f"{name} replica"  # the name of a node has no space
+            reads = self._reads_of_nodes[thread] = InTime()
+            replicas.append(ReplicaDatabase(name, url, thread, reads.begin))
+        return SqlStore(disk, self._config.store_url, config, self._in_time, nodes, replicas)
 
     def _open_epochs(self, disk: Disk, store: MessageStore) -> None:
         """Read the epochs of the log, and cut off what its master does not have. A master begins its epoch."""
@@ -286,6 +296,9 @@ class BrokerNode:
                 size = store.end_offset - cut_at
                 path = store.truncate(cut_at)
                 log.warning("store.truncated", broker=self.name, physical_offset=cut_at, size=size, saved_as=path)
+                self.truncated = BrokerEvent(
+                    event=BrokerEventKind.TRUNCATED, from_offset=cut_at, to_offset=cut_at + size, detail=path
+                )
             has_changed = self.epochs.cut(store.end_offset)
             if term is not None:
                 has_changed |= self.epochs.begin(Epoch(term.epoch, store.end_offset))
@@ -346,7 +359,7 @@ class BrokerNode:
         )
         self._shell.fetch = self._fetch
         self._server.application = self._shell
-        if not (self.core.config.controller_mode or self.core.config.ledger_mode):  # there others give it its id
+        if not self._is_in_group:  # there others give it its id
             await self._registrar.check_name(self.address, self.core.config.broker_id)
         await self._start_ha(self.core, self.store, self._flusher)
         await self._server.start()
@@ -357,6 +370,9 @@ class BrokerNode:
             self._routes.start()
         self._shell.start()
         self._upkeep.start()
+        if not self._is_in_group:
+            self._history.begin(self.core, broker_id=str(self.core.config.broker_id), epoch=None)
+            self.events_wait()
         if self._acl is not None:
             self._acl.start()
 
@@ -383,6 +399,11 @@ class BrokerNode:
             None if credentials is None else partial(sign, credentials=credentials),
             lambda: None if self.store is None else self.store.away,
         )
+
+    def flush_soon(self) -> None:
+        """Flush, unless a flush is under way."""
+        if self._flusher is not None:
+            self._flusher.ask()
 
     def _make_flusher(self, core: Broker, store: MessageStore) -> Flusher:
         config = core.config
@@ -471,6 +492,23 @@ class BrokerNode:
         if new and self._copier is not None and len(self._new_topics) < NEW_TOPICS_MAX:
             self._new_topics |= new
             self._copier.hurry()
+
+    @property
+    def _is_in_group(self) -> bool:
+        """Whether a group chooses the role of this broker."""
+        config = self._config.broker
+        return config.controller_mode or config.ledger_mode
+
+    def _write_stop(self, *, leaves: bool) -> None:
+        if leaves and self._shell is not None and self.core is not None and not self._is_in_group:
+            self._history.stopping(self.core)
+
+    def events_wait(self) -> None:
+        """BrokerEvents were added: a master writes them now, a slave sends them to its master."""
+        if self._copier is not None:
+            self._copier.hurry()
+        elif self._shell is not None:
+            self._shell.set_timer()
 
     def register_again(self) -> None:
         """Tell name servers the broker's role once more, and learn from them who is master now."""
@@ -600,6 +638,7 @@ class BrokerNode:
         leaves False: the same broker is started again at once, and clients wait for that. So it does not unregister,
         and records that are not indexed yet are left to that start.
         """
+        self._write_stop(leaves=leaves)
         if self._acl is not None:
             self._acl.stop()
         if self._routes is not None:

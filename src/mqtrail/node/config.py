@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
 PORT_MAX = 65_535
 BROKER_PORT_STEP = 10  # between two brokers of one node; Apache takes port - 2 and port + 1 as well
 
-NAMESRV = SettingUnit(
-    lambda text: parse_namesrv(text) if text.strip(" ;") else (), ";".join, "addresses as host:port;host:port"
-)
+NAMESRV = SettingUnit(partial(parse_namesrv, required=False), ";".join, "addresses as host:port;host:port")
 
 
 class GroupMode(Enum):
@@ -74,6 +73,12 @@ class NodeConfig:
         "",
         "further databases for queues beside `store_url`, as `NAME=URL NAME=URL`; see [several databases]"
         "(../how-to/tables.md#several-databases); none: `store_url` has all queues",
+        secret=True,
+    )
+    store_replicas: str = setting(
+        "",
+        "replicas of databases of the store, as `NAME=URL NAME=URL`, where `NAME` is `home` for `store_url`; see "
+        "[replicas](../how-to/tables.md#replicas); none: all messages are read from the databases themselves",
         secret=True,
     )
     host: str = setting("127.0.0.1", "IP address to listen on", conf="bindAddress")
@@ -191,13 +196,15 @@ def shown_url(url: str) -> str:
 def with_store(config: NodeConfig) -> NodeConfig:
     """Return the settings as store and HTTP door need them. InvalidParameter: they cannot work with some of them.
 
-    A flush of a store on tables is a commit. What is not committed is in the memory of the process: every reply waits.
+    A flush of a store on tables is a commit. Until then a message is only in the memory of the process, so every reply
+    waits.
     """
     if config.http_port is not None:
         _check_door(config)
     if not config.store_url:
-        if config.store_nodes:
-            raise InvalidParameter("found store_nodes without store_url, expected both: name the home in store_url")
+        for name in ("store_nodes", "store_replicas"):
+            if getattr(config, name):
+                raise InvalidParameter(f"found {name} without store_url, expected both: name the home in store_url")
         return config
     remedy = "set none of these with store_url: replicate the database, and start one node per database"
     if len(config.broker_names) > 1:

@@ -14,7 +14,6 @@ Source: ReplicasManager, apache/rocketmq broker/.
 """
 
 import asyncio
-import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -26,12 +25,11 @@ from mqtrail.broker import (
     IDENTITY_FILE,
     SLAVE,
     SYNC_MASTER,
-    Broker,
     Identity,
     MasterTerm,
     decode_identity,
 )
-from mqtrail.net import ConnectionPool, ControllerError, Log, NetError, bound_socket, join_address
+from mqtrail.net import ConnectionPool, ControllerError, Log, NetError
 from mqtrail.store import MessageStore, RealDisk, StoreError
 from mqtrail.wire import (
     ExchangeHaInfoHeader,
@@ -47,17 +45,19 @@ from .broker_node import BrokerNode, GroupPart
 from .clock import wall_clock_ms
 from .config import NodeConfig
 from .controllers import Controllers, GroupState
+from .group_broker import GroupBroker
 from .in_sync_keeper import InSyncKeeper
-from .role_changes import RoleChanges
+from .role_history import RoleHistory
 
 START_WAIT_S = 15.0  # after which a start goes on without a master; the broker serves once there is one
 TIMEOUT_MS = 3_000
+REASON_WAIT_S = 1.0  # how long a new master waits for the reason of its election
 RETRY_S = 0.2  # pause after a failure, for example because the new master does not serve yet
 
 log = Log()
 
 
-class ControlledBroker:
+class ControlledBroker(GroupBroker):
     """Used like BrokerNode: `bind`, `start`, `stop`, once each. core, store: None while it does not serve."""
 
     def __init__(
@@ -68,19 +68,9 @@ class ControlledBroker:
             raise InvalidParameter(
                 "found controller_mode (enableControllerMode) without a data folder, expected one: pass --data"
             )
-        self.name = name
-        self._folder = folder
-        self._config = config
-        self._broker_config = replace(config.broker, broker_name=name)
-        self._on_failure = on_failure
-        self._socket: socket.socket | None = None
-        self._host = self._advertised = ""
-        self._namesrvs: Sequence[str] = ()
-        self._own_namesrv: str | None = None
-        self._node: BrokerNode | None = None
+        super().__init__(name, folder, config, on_failure)
         self._pool: ConnectionPool | None = None
         self._controllers: Controllers | None = None
-        self._tasks: list[asyncio.Task[None]] = []
         self._keeper: InSyncKeeper | None = None
         self._epoch = 0  # the highest one that was heard of
         self._term: MasterTerm | None = None  # of this broker as master
@@ -89,23 +79,9 @@ class ControlledBroker:
         self._ha_port = config.ha_port
         self._progress = (-1, 0, 0)  # of the last heartbeat: epoch, end of the log, confirm offset
         self._cut_at: int | None = None
-        self._serves: asyncio.Future[None] | None = None  # what `start` waits for
-        self._changing = asyncio.Lock()  # while the broker is being started or stopped
-        self._wake = asyncio.Event()
-        self._role_changes = RoleChanges()
+        self._history = RoleHistory()
         self._logged = ""
-        self.port = 0
         self.broker_id = 0
-
-    @property
-    def address(self) -> str:
-        """host:port that is advertised to clients."""
-        return join_address(self._advertised, self.port)
-
-    @property
-    def core(self) -> Broker | None:
-        """The core of the broker that serves; None: it waits for a master."""
-        return None if self._node is None else self._node.core
 
     @property
     def store(self) -> MessageStore | None:
@@ -114,14 +90,7 @@ class ControlledBroker:
 
     def bind(self, host: str, port: int, advertised: str) -> None:
         """Take the port. BindError."""
-        self._host, self._advertised = host, advertised
-        self._socket = bound_socket(host, port)
-        self.port = self._socket.getsockname()[1]
-
-    def _release(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        self._take_port(host, port, advertised)
 
     async def start(self, namesrvs: Sequence[str], own_namesrv: str | None = None) -> None:
         """Join the group, and serve once it has a master. It goes on in the background after START_WAIT_S.
@@ -153,10 +122,7 @@ class ControlledBroker:
 
     async def stop(self) -> None:
         """Stop the broker, and leave the group to notice by the closed connections."""
-        async with self._changing:
-            for task in self._tasks:
-                task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._end_tasks()
         node, self._node = self._node, None
         try:
             if node is not None:
@@ -273,6 +239,7 @@ class ControlledBroker:
         master = group.master_id, group.master_address, group.epoch
         if master != self._master:
             self._master, self._is_following = master, False
+        self._history.saw(str(group.master_id), group.master_address, group.epoch)
         if self._node is None or self._term is not None:
             await self._serve(None)
         if not self._is_following:
@@ -314,7 +281,10 @@ class ControlledBroker:
         began_s = asyncio.get_running_loop().time()
         node, self._node, self._keeper.node = self._node, None, None
         if node is not None:
+            core = node.core
             await node.stop(leaves=False)
+            if core is not None:
+                self._history.leave(core)
         closed_s = asyncio.get_running_loop().time()
         role, broker_id = (SLAVE, self.broker_id) if term is None else (SYNC_MASTER, 0)
         broker = replace(self._broker_config, broker_role=role, broker_id=broker_id)
@@ -337,6 +307,9 @@ class ControlledBroker:
         self._node = node
         if term is not None:
             self._keeper.node = node
+        if node.truncated is not None:
+            self._history.note(node.truncated)
+        await self._write_role(node, term)
         log.info(
             "broker.role_changed",
             broker=self.name,
@@ -347,6 +320,24 @@ class ControlledBroker:
             close_ms=round((closed_s - began_s) * 1000),
             open_ms=round((opened_s - closed_s) * 1000),
         )
+
+    async def _write_role(self, node: BrokerNode, term: MasterTerm | None) -> None:
+        """Write to the trace which role began, and why."""
+        assert self._controllers is not None
+        reason, began_ms = "", wall_clock_ms()
+        if term is not None and node.core is not None and node.core.events is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REASON_WAIT_S):
+                    reason = await self._controllers.election_reason()
+        if node.core is not None:
+            self._history.begin(
+                node.core,
+                broker_id=str(self.broker_id),
+                epoch=None if term is None else term.epoch,
+                reason=reason,
+                at_ms=began_ms,
+            )
+            node.events_wait()
 
     def _tail_differs(self, physical_offset: int) -> None:
         self._cut_at = physical_offset

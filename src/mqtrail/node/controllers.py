@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mqtrail.broker import BrokerConfig, MasterTerm
-from mqtrail.net import ConnectionPool, ControllerError, address_list, leading_controller
+from mqtrail.net import ConnectionPool, ControllerError, NetError, address_list, leading_controller
 from mqtrail.wire import (
     ELECTION_PRIORITY_LAST,
     AlterSyncStateSetHeader,
@@ -19,11 +19,14 @@ from mqtrail.wire import (
     BrokerNameHeader,
     ElectMasterHeader,
     MasterReply,
+    MQError,
     RegisterAtControllerHeader,
     RemotingCommand,
     RequestCode,
     ResponseCode,
+    SyncStateData,
     SyncStateSet,
+    dumps,
 )
 
 TIMEOUT_MS = 3_000
@@ -108,6 +111,18 @@ class Controllers:
         """Return the master of the group and its SyncStateSet."""
         header = BrokerNameHeader(self._config.broker_name)
         return _state_of(await self._ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, header.to_ext()))
+
+    async def election_reason(self) -> str:
+        """Return why the group has its present master: a word of ElectionReason; "" if that cannot be found out.
+
+        Apache's controllers do not say it.
+        """
+        try:
+            reply = await self._ask(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, {}, dumps([self._config.broker_name]))
+            found = SyncStateData.decode(reply.body).replicas_info_table.get(self._config.broker_name)
+        except (NetError, MQError):
+            return ""
+        return "" if found is None or found.last_election is None else found.last_election.reason
 
     async def elect(self, broker_id: int) -> GroupState:
         """Ask for a master, because there is none; the first broker of a new group becomes it. ControllerError: no."""

@@ -14,7 +14,17 @@ from typing import Final
 
 import uvicorn
 
-from mqtrail.gateway import HOSTS, DoorConfig, Facts, Gate, GateRules, http_settings, make_door, read_rules
+from mqtrail.gateway import (
+    HOSTS,
+    DoorConfig,
+    DoorDatabase,
+    Facts,
+    Gate,
+    GateRules,
+    http_settings,
+    make_door,
+    read_rules,
+)
 from mqtrail.net import AUDIT_FILE, AuditLog, BindError, Log, join_address
 from mqtrail.wire import InvalidParameter, UniqueIdFactory, is_loopback
 
@@ -96,9 +106,13 @@ class HttpDoor:
             creates_groups=config.auto_create_group,
             report=_report,
         )
-        facts = _facts_of(self._store_url) if self._store_url else None
+        database = None
+        if self._store_url:
+            from .queue_tables import BrokerTables  # SQLAlchemy is an extra, and takes long to import
+
+            database = DoorDatabase(_facts_of(self._store_url), BrokerTables(broker, self._store_url))
         audit = None if self._data is None else AuditLog(self._data / AUDIT_FILE)
-        door = make_door(broker.caller(), ids.next, broker.name, bounds, self._stopping, self._gate, facts, audit)
+        door = make_door(broker.caller(), ids.next, broker.name, bounds, self._stopping, self._gate, database, audit)
         self.mails = door.state.mails
         settings = http_settings(
             door, bounds.connections_max, websockets=False, shares=bounds.shares(bounds.connections_max)

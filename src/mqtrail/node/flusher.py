@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from mqtrail.broker.ha import EVERYTHING
 from mqtrail.net import Log
-from mqtrail.store import StoreAway, StoreBroken
+from mqtrail.store import StoreAway, StoreBroken, StoreBusy
 from mqtrail.wire import ResponseCode
 
 LATE_MS = 5_000  # syncFlushTimeout
@@ -254,7 +254,7 @@ class Flusher:
 
     def _away(self, error: StoreAway) -> None:
         """Flush again after a pause."""
-        if not self._is_away:
+        if not (self._is_away or isinstance(error, StoreBusy)):
             self._is_away = True
             log.error("store.away", error=str(error), remedy="start the database; replies wait until it answers")
         self._loop.call_later(AWAY_PAUSE_S, self._ask_again)

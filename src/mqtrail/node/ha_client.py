@@ -1,6 +1,6 @@
 """A slave's connection to its master's HA port (mqtrail.broker.ha decides what is appended and reported).
 
-It connects again after every failure. What is wrong is logged when it changes, not at every attempt: a master that is
+It connects again after every failure. A problem is logged when it changes, not at every attempt: a master that is
 down, a log that does not continue this one, a full disk. Nothing that was appended is removed here: in controller mode
 the connection ends when this log has bytes that the master does not have, and the broker is started again without them.
 """

@@ -16,20 +16,21 @@ Source: DLedgerRoleChangeHandler, apache/rocketmq broker/; DLedgerCommitLog, sto
 """
 
 import asyncio
-import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from mqtrail.broker import SLAVE, SYNC_MASTER, Broker, LedgerState, Replica, ledger_number
-from mqtrail.net import Log, bound_socket, join_address
+from mqtrail.broker import SLAVE, SYNC_MASTER, LedgerState, Replica, ledger_number
+from mqtrail.net import Log
 from mqtrail.raft import NotLeader, RaftBusy
 from mqtrail.raft.dledger import LedgerConfig
 from mqtrail.store import MessageStore, RealDisk, StoreError, StoreFull
-from mqtrail.store.dledger import LedgerStore
+from mqtrail.store.dledger import FIRST_TOPIC, LedgerStore
 from mqtrail.wire import (
+    BrokerEvent,
+    BrokerEventKind,
     Host,
     InvalidParameter,
     MessageSysFlag,
@@ -45,14 +46,15 @@ from .broker_node import BrokerNode, GroupPart, report_recovery
 from .clock import wall_clock_ms
 from .config import NodeConfig
 from .files import in_a_thread, unusable_files
+from .group_broker import GroupBroker
 from .ledger_node import LedgerNode
-from .role_changes import RoleChanges
+from .role_history import RoleHistory
 
 START_WAIT_S: Final = 15.0  # after which a start goes on without a leader; the broker serves as a slave then
 RETRY_S: Final = 0.2  # pause after a failure
 IDLE_S: Final = 1.0  # between two looks without an event
 ROUTE_WAITS_S: Final = (0.5, 2.0, 5.0)  # after a change in the group: when brokers register once more
-FIRST_TOPIC: Final = "DLEDGER_FIRST_ENTRY"  # of a leader's first entry, which is in no queue
+FIRST_TERM: Final = 1
 NO_HOST: Final = bytes(8)
 
 log = Log()
@@ -79,7 +81,7 @@ def first_body(physical_offset: int) -> bytes:
     )
 
 
-class LedgerBroker:
+class LedgerBroker(GroupBroker):
     """Used like BrokerNode: `bind`, `start`, `stop`, once each. core: None while it does not serve."""
 
     def __init__(
@@ -90,50 +92,26 @@ class LedgerBroker:
             raise InvalidParameter(
                 "found ledger_mode (enableDLegerCommitLog) without a data folder, expected one: pass --data"
             )
-        self.name = name
-        self._folder = folder
-        self._config = config
-        self._broker_config = broker = replace(config.broker, broker_name=name)
-        self._on_failure = on_failure
-        self._peers = parse_peers(broker.ledger_peers)
-        self._socket: socket.socket | None = None
-        self._host = self._advertised = ""
-        self._namesrvs: Sequence[str] = ()
-        self._own_namesrv: str | None = None
+        super().__init__(name, folder, config, on_failure)
+        self._peers = parse_peers(self._broker_config.ledger_peers)
         self._disk: RealDisk | None = None
         self._ledger_store: LedgerStore | None = None
         self._member: LedgerNode | None = None
-        self._node: BrokerNode | None = None
         self._term: int | None = None  # in which the store takes appends
-        self._role_changes = RoleChanges()
+        self._history = RoleHistory()
         self._served: int | None = None  # the term in which the broker is master; None: a slave
         self._leader: str | None = None  # that was seen last
         self._followers: frozenset[str] = frozenset()  # of this member, seen last
-        self._tasks: list[asyncio.Task[None]] = []
         self._route_timers: list[asyncio.TimerHandle] = []
-        self._serves: asyncio.Future[None] | None = None  # what `start` waits for
-        self._changing = asyncio.Lock()  # while the broker is being started or stopped
-        self._wake = asyncio.Event()
         self._sending: asyncio.Handle | None = None  # of appended entries
         self._showing: asyncio.Handle | None = None  # of more committed entries
         self._is_paused = False  # another thread uses the store: nothing becomes visible meanwhile
         self._failing = ""
-        self.port = 0
-
-    @property
-    def address(self) -> str:
-        """host:port that is advertised to clients."""
-        return join_address(self._advertised, self.port)
 
     @property
     def broker_id(self) -> int:
         """The id of this broker while it does not lead."""
         return ledger_number(self._broker_config.ledger_self_id) + 1
-
-    @property
-    def core(self) -> Broker | None:
-        """The core of the broker that serves; None: it is being started."""
-        return None if self._node is None else self._node.core
 
     @property
     def store(self) -> MessageStore | None:
@@ -150,9 +128,7 @@ class LedgerBroker:
 
     def bind(self, host: str, port: int, advertised: str) -> None:
         """Take the port, open the log. BindError, StoreError: everything is released then."""
-        self._host, self._advertised = host, advertised
-        self._socket = bound_socket(host, port)
-        self.port = self._socket.getsockname()[1]
+        self._take_port(host, port, advertised)
         try:
             with unusable_files(f"broker {self.name}"):
                 self._open()
@@ -186,11 +162,6 @@ class LedgerBroker:
             preferred=broker.preferred_members,
         )
 
-    def _release(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
     async def start(self, namesrvs: Sequence[str], own_namesrv: str | None = None) -> None:
         """Join the group, and serve once it has a leader; after START_WAIT_S without one, as a slave.
 
@@ -211,6 +182,7 @@ class LedgerBroker:
             tls=config.tls,
             on_change=self._member_changed,
         )
+        self._member.on_cut = self._was_cut
         self._member.admit(address_matcher(broker.slave_addresses or "*"))
         await self._member.start()
         self._tasks = [asyncio.create_task(one) for one in (self._run(), self._watch())]
@@ -229,10 +201,7 @@ class LedgerBroker:
 
     async def stop(self) -> None:
         """Stop the broker, then leave the group. Also cleans up after a failed start."""
-        async with self._changing:
-            for task in self._tasks:
-                task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._end_tasks()
         for timer in (*self._route_timers, self._sending, self._showing):
             if timer is not None:
                 timer.cancel()
@@ -266,8 +235,11 @@ class LedgerBroker:
         if not store.is_current:
             self._show()
         member = self._member.member
+        member.is_full = store.is_full
         if self._wanted() != self._served or (self._node is None and self._follows_another()):
             self._wake.set()
+        if self._follows_another():
+            self._history.saw(member.leader or "", "", member.term)
         # A former leader that was stopped may register as master once more before it notices.
         followers, self._followers = self._followers, member.followers
         if member.leader != self._leader or not self._followers <= followers:
@@ -404,7 +376,10 @@ class LedgerBroker:
         if node is not None:
             self._term = None  # nothing more of a broker that stops counts as committed
             store.step_down()
+            core = node.core
             await self._stop_node(node)
+            if core is not None:
+                self._history.leave(core)
         self._served = None
         store.follow()
         if term is not None and not await self._catch_up(term):
@@ -469,10 +444,40 @@ class LedgerBroker:
             raise
         self._node = node
         node.appeared(())
+        self._history.begin(node.core, broker_id=self._broker_config.ledger_self_id, epoch=term, reason=self._why(term))
+        node.events_wait()
+
+    def _why(self, term: int | None) -> str:
+        """Return why this member was elected, in the words of a controller; "": not known, or it was not."""
+        before = self._history.master_before(term)
+        if term is None:
+            return ""
+        if not before:
+            return "first" if term == FIRST_TERM else ""
+        return "connection_closed" if before in self.member.disconnected else ""
+
+    def _was_cut(self, path: str, first: int, end: int) -> None:
+        """Write that the end of the log was removed, which the leader does not have."""
+        event = BrokerEvent(
+            event=BrokerEventKind.TRUNCATED,
+            broker_id=self._broker_config.ledger_self_id,
+            from_offset=first,
+            to_offset=end,
+            detail=path,
+        )
+        core = self.core
+        if core is None or core.events is None:
+            self._history.note(event)
+        else:
+            core.events.add(event, wall_clock_ms())
+            assert self._node is not None
+            self._node.events_wait()
 
     def _committed_in(self, store: LedgerStore, term: int) -> Callable[[], int]:
-        """Return a function: up to where the log is committed that this member wrote as leader of a term. It stands
-        still once the term is over, since the places of this leader's entries may get those of another one."""
+        """Return a function that returns the committed offset of the entries that this member wrote as leader of term.
+
+        The offset no longer moves once the term is over: entries of another leader may take the places of this one's.
+        """
         committed = store.flushed_offset
 
         def offset() -> int:

@@ -2,20 +2,32 @@
 
 import asyncio
 import random
+import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from mqtrail.net import ConnectionPool, Log, NetError, Server, ServerConfig, TlsClientConfig, split_address
 from mqtrail.raft.dledger import LedgerCommand, LedgerConfig, LedgerMember, LedgerPort
 from mqtrail.store import StoreFull
 from mqtrail.store.dledger import LedgerLog
-from mqtrail.wire import MQError, RemotingCommand
+from mqtrail.wire import (
+    InvalidParameter,
+    LedgerCode,
+    LedgerMetadata,
+    LedgerMetadataReply,
+    LedgerStatus,
+    MQError,
+    RemotingCommand,
+    decode_ledger_reply,
+)
 
 from .clock import SteadyClock
 from .shell import Shell
 
 FLUSH_S: Final = 0.5  # between two flushes, if no answer waits for one
 CHECKPOINT_S: Final = 3.0
+IDENTITY_S: Final = 5.0  # between two looks who answers at the own address
 
 log = Log()
 
@@ -40,6 +52,8 @@ class LedgerNode:
         """on_change: called after each step of the member, before anything is sent."""
         self.config = config
         self._on_change = on_change
+        self.on_cut: Callable[[str, int, int], None] = lambda path, first, end: None
+        """Called after the end of the log was removed: the file that has it, its first physical offset and its end."""
         self.ledger = ledger
         ledger.defers_cuts = True
         self._log_lock = asyncio.Lock()  # while another thread flushes the log or cuts it
@@ -50,6 +64,7 @@ class LedgerNode:
         self.host = own_host if host is None else host
         self.clock = SteadyClock(f"dledger-{config.self_id}")
         self.member = LedgerMember(config, ledger, random.random, first_body, self.clock(), dict(addresses))
+        self.member.instance = secrets.token_hex(8)
         self._core = LedgerPort(self.member)
         self._addresses = dict(addresses)
         self._names = {address: name for name, address in addresses.items()}
@@ -60,16 +75,22 @@ class LedgerNode:
         self._pool: ConnectionPool | None = None
         self._asking: set[asyncio.Task[None]] = set()
         self._flushing: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._job: asyncio.Future[object] | None = None  # a flush in another thread
         self._written = asyncio.Event()
         self._role = ""
+        self.disconnected: set[str] = set()
+        """Members to which a connection closed, and that have not answered since."""
 
     def admit(self, allows: Callable[[str], bool]) -> None:
         """Serve only requests from IP addresses that it allows."""
         self._core.allows = allows
 
     async def start(self) -> None:
-        """Open the port, then serve. BindError; everything is released then."""
+        """Open the port, then serve. BindError; InvalidParameter: another process is this member.
+
+        Everything is released then.
+        """
         try:
             self._pool = ConnectionPool(
                 on_disconnect=self._disconnected, tls=None if self._tls is None else self._tls.context()
@@ -78,7 +99,9 @@ class LedgerNode:
             self._server = Server(self._shell, self._server_config)
             self._server.bind(self.host, self.port)
             await self._server.start()
+            await self._check_own_address()
             self._flushing = asyncio.create_task(self._flush())
+            self._looking = asyncio.create_task(self._look())
             self._shell.start()
         except BaseException:
             await self.stop()
@@ -94,6 +117,9 @@ class LedgerNode:
             self._flushing.cancel()
             tasks.add(self._flushing)
             self._flushing = None
+        if self._looking is not None:
+            tasks.add(self._looking)
+            self._looking = None
         if self._cutting is not None:
             tasks.add(self._cutting)
             self._cutting = None
@@ -109,6 +135,40 @@ class LedgerNode:
         if self._server is not None:
             await self._server.stop()
             self._server = None
+
+    async def _check_own_address(self) -> None:
+        """InvalidParameter: another process answers at this member's address, so two have one id: both could lead in
+        one term. An address that this machine does not reach proves nothing."""
+        config, address = self.config, self._addresses[self.config.self_id]
+        request = LedgerMetadata(group=config.group, remote_id=config.self_id)
+        command = RemotingCommand(LedgerCode.METADATA, body=request.encode())
+        assert self._pool is not None
+        try:
+            reply = await self._pool.request(address, command, config.call_ms)
+            found = decode_ledger_reply(LedgerCode.METADATA, reply.body)
+        except (NetError, MQError, ValueError, OSError):
+            return
+        if not isinstance(found, LedgerMetadataReply) or found.code != LedgerStatus.SUCCESS:
+            return
+        if found.instance != self.member.instance:
+            raise InvalidParameter(
+                f"found another process at {address} that is member {config.self_id} of group {config.group}, expected "
+                "this one: two members have one dLegerSelfId, or dLegerPeers has a wrong address for it; correct one "
+                "of them, with an empty folder if this one has been a member"
+            )
+
+    async def _look(self) -> None:
+        """Stop the member if another process takes its address later."""
+        with suppress(asyncio.CancelledError):
+            while True:
+                await asyncio.sleep(IDENTITY_S)
+                try:
+                    await self._check_own_address()
+                except InvalidParameter as error:
+                    self.failure = error
+                    log.error("dledger.failed", member=self.config.self_id, error=str(error))
+                    self.failed.set()
+                    return
 
     def resign(self, why: str) -> None:
         """Lead no longer; see LedgerMember.resign."""
@@ -127,6 +187,8 @@ class LedgerNode:
         for problem in self._core.take_problems():
             log.sparse.warning("dledger.problem", member=self.config.self_id, found=problem)
         for call in self._core.take_calls():
+            if self._shell is None:
+                continue  # it stops
             task = asyncio.get_running_loop().create_task(self._ask(call))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
@@ -154,6 +216,8 @@ class LedgerNode:
             reply = await pool.request(self._addresses[call.target], call.command, self.config.call_ms)
         except (NetError, MQError, ValueError, OSError) as error:  # ValueError: a host name that cannot be one
             log.sparse.warning("dledger.unreachable", member=call.target, error=str(error))
+        if reply is not None:
+            self.disconnected.discard(call.target)
         if self._shell is not None:
             self._shell.write(self._core.replied(call.number, reply, self.clock()))
             self._shell.set_timer()
@@ -162,6 +226,7 @@ class LedgerNode:
         """A connection that this member opened closed: the other one may have died."""
         name = self._names.get(address)
         if name is not None and self._shell is not None:
+            self.disconnected.add(name)
             self._shell.write(self._core.lost(name, self.clock()))
             self._shell.set_timer()
 
@@ -169,6 +234,7 @@ class LedgerNode:
         """Cut off what the leader asked for, in another thread. Without space for the file that keeps it, the log stays
         as it was."""
         async with self._log_lock:
+            end = self.ledger.end_position
             self._job = asyncio.get_running_loop().run_in_executor(None, self.ledger.begin_truncate())
             try:
                 await asyncio.shield(self._job)
@@ -176,6 +242,8 @@ class LedgerNode:
                 log.sparse.error("dledger.not_cut", member=self.config.self_id, error=str(error), remedy="free space")
             self._job = self._cutting = None
             path = self.ledger.end_truncate()
+            if path is not None:
+                self.on_cut(path, self.ledger.end_position, end)
             if self._shell is not None:
                 self._shell.write(self._core.end_cut(path, self.clock()))
                 self._shell.set_timer()

@@ -7,7 +7,7 @@ A node decides three things before its brokers start:
     keys of users          their keys at the brokers; Super users and accounts with admin: true may change everything
 """
 
-import secrets
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,8 +40,8 @@ def with_namesrv_access(config: NodeConfig) -> NodeConfig:
         acl = broker.acl or broker.authentication or broker.authorization
     credentials = inner_credentials(broker)
     if credentials is None and acl and (config.namesrv_port is not None or config.group is not None):
-        name = f"mqtrail-{secrets.token_hex(8)}"
-        credentials = Credentials(access_key=name, secret_key=secrets.token_hex(KEY_BYTES))
+        name = f"mqtrail-{os.urandom(8).hex()}"
+        credentials = Credentials(access_key=name, secret_key=os.urandom(KEY_BYTES).hex())
     return replace(config, namesrv=replace(config.namesrv, acl=acl), namesrv_credentials=credentials)
 
 

@@ -12,13 +12,32 @@ from contextlib import suppress
 from mqtrail.broker import CONFIG_CODES, END_CODE, OPTIONAL_CODES, PROGRESS_CODES, Broker, master_end
 from mqtrail.net import ConnectionPool, Log, NetError
 from mqtrail.store import LogDiffers, MessageStore
-from mqtrail.wire import InvalidParameter, MQError, RemotingCommand, RequestCode, ResponseCode
+from mqtrail.wire import (
+    BROKER_EVENTS_KEY,
+    PROPERTY_KEYS,
+    PROPERTY_WAIT,
+    InvalidParameter,
+    MQError,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    SendMessageHeader,
+    encode_properties,
+    encode_trace,
+)
 
 INTERVAL_S = 10.0
 RETRY_S = 1.0
 TIMEOUT_MS = 5_000
 BEHIND_WAIT_S = 30.0  # for the slave's log to reach the master's end
 POLL_S = 0.05
+EVENTS_GROUP = "_INNER_TRACE_PRODUCER"  # as trace messages of clients have
+STORED_CODES = (
+    ResponseCode.SUCCESS,
+    ResponseCode.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+)
 
 log = Log()
 
@@ -45,6 +64,7 @@ class TableCopier:
         self._known = asyncio.Event()
         self._due = asyncio.Event()
         self._is_failing = False
+        self._events_refused = ""  # why the master did not take them
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -93,9 +113,51 @@ class TableCopier:
                 if self._is_failing:
                     self._is_failing = False
                     log.info("ha.tables_copied_again", broker=self._name, master=self._master)
+                if not await self._send_events():
+                    wait_s = RETRY_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._due.wait()
+
+    async def _send_events(self) -> bool:
+        """Send the BrokerEvents of this slave to the trace topic of the master; return whether none is left.
+
+        They wait if the master refuses them; what it refuses is logged once.
+        """
+        events = self._core.events
+        if events is None or not len(events):
+            return True
+        waiting, config, now_ms = events.waiting, self._core.config, self._clock()
+        header = SendMessageHeader(
+            producer_group=EVENTS_GROUP,
+            topic=config.trace_topic,
+            default_topic_queue_nums=1,
+            queue_id=0,
+            born_timestamp=now_ms,
+            properties=encode_properties({PROPERTY_KEYS: BROKER_EVENTS_KEY, PROPERTY_WAIT: "false"}),
+        )
+        command = RemotingCommand(RequestCode.SEND_MESSAGE, header.to_ext(), body=encode_trace(waiting).encode())
+        try:
+            reply = await self._pool.request(self._master, command, TIMEOUT_MS)
+        except (NetError, MQError, OSError) as error:
+            self._events_refused = str(error)
+            return False
+        if reply.code not in STORED_CODES:
+            found = f"found answer {reply.code} to a trace message ({reply.remark}), expected success"
+            if found != self._events_refused:
+                log.warning(
+                    "ha.events_not_sent",
+                    broker=self._name,
+                    master=self._master,
+                    found=found,
+                    remedy="none needed if the master takes messages later. Otherwise set inner_credentials to an "
+                    f"account that may write to {config.trace_topic}",
+                )
+            self._events_refused = found
+            return False
+        self._events_refused = ""
+        events.delivered(waiting)
+        return True
 
     async def compare_logs(self) -> None:
         """Compare this log's last record with the master's at the same place, before anything is appended to it.

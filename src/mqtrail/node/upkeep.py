@@ -73,6 +73,7 @@ class Upkeep:
         self._checkpoint_waits: bool | None = None  # a checkpoint is due; True: with the index
         self._index_damages = 0  # that were reported
         self._away: dict[str, str] = {}  # databases of queues that were reported
+        self._away_replicas: dict[str, str] = {}
         jobs: list[tuple[str, float, Callable[[], None]]] = [
             ("flush", times.flush_ms / 1000, self._flush),
             ("write_queues", QUEUES_WRITE_S, self._write_queues),
@@ -225,6 +226,17 @@ class Upkeep:
         for name in self._away.keys() - away.keys():
             log.info("store.node_back", node=name)
         self._away = away
+        replicas = dict(self._store.away_replicas)
+        for name in replicas.keys() - self._away_replicas.keys():
+            log.warning(
+                "store.replica_away",
+                node=name,
+                error=replicas[name],
+                remedy="check its server and its replication; meanwhile everything is read from the node itself",
+            )
+        for name in self._away_replicas.keys() - replicas.keys():
+            log.info("store.replica_back", node=name)
+        self._away_replicas = replicas
 
     def _write_more(self) -> None:
         if self._writing is not None:

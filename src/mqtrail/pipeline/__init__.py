@@ -95,13 +95,14 @@ _MODULES = {
     "stages": ("TRACE_SCHEMA", "attempts", "decoded", "rejected", "trajectories", "verdicts"),
 }
 
+if not TYPE_CHECKING:  # so that the type checker reports names that do not exist
 
-def __getattr__(name: str) -> Any:
-    """Import on first use: every Python worker of Spark imports this room for its source, and none of them needs
-    DuckDB, Delta and the job, which take as long to import as all the rest."""
-    for module, names in _MODULES.items():
-        if name in names:
-            from importlib import import_module
+    def __getattr__(name: str) -> Any:
+        """Import on first use: every Python worker of Spark imports this room for its source, and none of them needs
+        DuckDB, Delta and the job, which take as long to import as all the rest."""
+        for module, names in _MODULES.items():
+            if name in names:
+                from importlib import import_module
 
-            return getattr(import_module(f"mqtrail.pipeline.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+                return getattr(import_module(f"mqtrail.pipeline.{module}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

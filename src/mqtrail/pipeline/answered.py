@@ -35,7 +35,7 @@ class Answered:
 
 
 NOTHING: Final = Answered()
-"""What is known before the first count."""
+"""The counts before the first one: all unknown."""
 
 
 def answered(lake: Lake, at_ms: int) -> Answered:

@@ -19,8 +19,9 @@ from mqtrail import trail
 from mqtrail.lake import Lake, connect, lake_errors, relation_of, sample_files
 from mqtrail.wire import EXPRESSION_SQL92
 
+from .group_masters import MASTERS, MasterChanges
 from .sampling import ClusterSample, Question
-from .unread import Before, unread_ranges
+from .unread import Before, Left, unread_ranges
 
 if TYPE_CHECKING:
     import duckdb
@@ -150,6 +151,7 @@ class Changes:
         self._clients = _Track(trail.CLIENTS, client, (), ("first_ms",), tells_gone=True)
         self._subscriptions = _Track(trail.SUBSCRIPTIONS, ("group_name", *subscription), (), ("first_ms",))
         self._ranges = _Track(trail.QUEUE_RANGES, place, ("min_offset", "max_offset"))
+        self._masters = MasterChanges()
         self._failed: dict[Question, int | None] = {}
         """Questions without an answer -> the last sample that has one."""
         self._answered: set[Question] = set()
@@ -157,6 +159,8 @@ class Changes:
         """Broker -> (last sample before, first sample after, reason) of each time without a sample of its groups."""
         self._topics: dict[str, int | None] = {}
         """Topics that are read -> None; that were read -> the last sample that was read up to."""
+        self._listed: frozenset[str] = frozenset()
+        """Topics of the latest sample of this process."""
         self._read_ms: int | None = None
         self._trace: dict[str, tuple[str, int | None, int]] = {}
         """Broker -> (status, seen_ms, sampled_ms) of its latest TRACE row. One without a row is read."""
@@ -209,11 +213,14 @@ class Changes:
             questions += [row | {"sampled_ms": at_ms - 1} for row in self._every_reading(keep_from_ms)]
             gaps = [*self._every_gap(keep_from_ms), *(self._trace_row(broker) for broker in sorted(self._trace))]
             self._keyframe_ms, self._row_count = at_ms, 0
-        self.sampled_ms = at_ms
+        self.sampled_ms, self._listed = at_ms, frozenset(found.topics)
         taken: Row = {"what": "SAMPLE", "status": "OK", "keyframe_ms": self._keyframe_ms}
         made[trail.SAMPLES.name] = [taken, *gaps, *questions]
         made[trail.UNREAD_RANGES.name] = unread
-        return self._stamped(made, at_ms)
+        rows = self._stamped(made, at_ms)
+        if MASTERS in found.rows and (events := self._masters.events(found.rows[MASTERS], at_ms, last_ms)):
+            rows[trail.BROKER_EVENTS.name] = [row | {"cluster": self.cluster} for row in events]
+        return rows
 
     def read_up_to(self, sampled_ms: int, topics: Iterable[str]) -> Rows:
         """Return the rows that record that the messages of exactly these topics were read up to a sample."""
@@ -264,7 +271,43 @@ class Changes:
             },
             clients=[(key[0], key[1]) for key, kept in self._clients.kept.items() if kept.seen_ms is None],
             answered=self._answered,
+            left=self._left(),
         )
+
+    def _left(self) -> Left | None:
+        """The topics that the latest sample lists without ranges, although their brokers answered since they had."""
+        since = {
+            (broker, topic): seen_ms
+            for (what, broker, topic), seen_ms in self._failed.items()
+            if what == "RANGES" and seen_ms is not None and topic in self._listed and self._is_whole(broker, seen_ms)
+        }
+        if not since:
+            return None
+        first_ms = min(since.values())
+
+        def is_of(topic: str, broker: str, kept: _Kept) -> bool:
+            seen_ms = since.get((broker, topic))
+            return seen_ms is not None and (kept.seen_ms is None or kept.seen_ms >= seen_ms)
+
+        return Left(
+            offsets={key: kept.values[0] for key, kept in self._offsets.kept.items() if is_of(key[1], key[2], kept)},
+            ranges={
+                key: (kept.values[0], kept.values[1])
+                for key, kept in self._ranges.kept.items()
+                if is_of(key[0], key[1], kept)
+            },
+            clients=[
+                (key[0], key[1])
+                for key, kept in self._clients.kept.items()
+                if kept.seen_ms is None or kept.seen_ms >= first_ms
+            ],
+        )
+
+    def _is_whole(self, broker: str, since_ms: int) -> bool:
+        """Whether a broker has told its groups and offsets in all samples since an instant."""
+        gaps = (*self._gaps.get(broker, ()), *self._gaps.get("", ()))
+        is_answering = {("OFFSETS", broker, ""), ("GROUPS", broker, "")} <= self._answered
+        return is_answering and not any(until_ms > since_ms for _, until_ms, _ in gaps)
 
     def _questions(self, found: ClusterSample, last_ms: int | None) -> Iterator[Row]:
         """Note which questions the sample answers; return the rows of those that changed."""
@@ -371,6 +414,7 @@ class Changes:
             for track in changes._tracks:
                 track.load(duck, sources[track.name], cluster)
             changes._load_questions(duck, sources[trail.SAMPLES.name])
+            changes._masters.load(lake, cluster, duck)
             counts = [
                 duck.execute(
                     f"SELECT count(*) FROM ({source}) AS recorded WHERE cluster = ? AND sampled_ms > ?",

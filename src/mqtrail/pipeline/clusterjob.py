@@ -1,8 +1,8 @@
 """The cycles of one cluster: ask for the ends of its queues, read new messages, judge.
 
-What is read comes after the instant of judgement, so that everything that was stored or consumed before it is there:
-`once` judges as of its sample, a cycle of `run` as of its beginning, with the latest sample that there is. What claims
-that something is missing waits for the samples and times that show it; everything else is judged as soon as it is read.
+Reading begins after the instant of judgement, so that everything that was stored or consumed before it is there:
+`once` judges as of its sample, a cycle of `run` as of its beginning, with the latest sample. A verdict that
+something is missing waits for the samples and times that show it; everything else is judged as soon as it is read.
 Without a new sample and new records nothing is judged. Nothing is written to the cluster.
 """
 

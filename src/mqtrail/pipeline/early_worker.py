@@ -45,7 +45,7 @@ def hand_over(connected: tuple[Any, socket.socket]) -> None:
 
     for module in [each for name, each in sys.modules.items() if name.startswith("pyspark")]:
         if getattr(module, "local_connect_and_auth", None) is made:
-            module.local_connect_and_auth = local_connect_and_auth  # type: ignore[attr-defined]
+            vars(module)["local_connect_and_auth"] = local_connect_and_auth
 
 
 def main() -> None:

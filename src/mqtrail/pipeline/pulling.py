@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from mqtrail import trail
 from mqtrail.lake import EvidencePlan, EvidenceWriter, connect, place_of
@@ -26,6 +25,7 @@ from .attempt import new_run_id, this_attempt
 from .cluster import Cluster
 from .columns import STORED_COLUMNS, TRACE_COLUMNS
 from .offsets import QueueRange
+from .on_spark import OnSpark
 from .oprecords import OP_COLUMNS, ended_half_messages
 from .options import parse_options
 from .poprecords import POP_COLUMNS, popped_messages
@@ -34,7 +34,15 @@ from .reading import read_ranges
 from .source import RocketMQDataSource
 
 CHUNK_SIZE_MAX = 32 * 1024 * 1024  # bytes of Arrow columns that are decoded at once
-TABLES = (trail.TRACE_EVENTS, trail.TRACE_REJECTS, trail.MESSAGE_META, trail.GAPS, trail.ATTEMPTS, *trail.INDEXES)
+TABLES = (
+    trail.TRACE_EVENTS,
+    trail.TRACE_REJECTS,
+    trail.BROKER_EVENTS,
+    trail.MESSAGE_META,
+    trail.GAPS,
+    trail.ATTEMPTS,
+    *trail.INDEXES,
+)
 """The tables that a task can write."""
 _FILE_SCHEMA = "relation string, path string, row_count bigint"
 
@@ -98,17 +106,8 @@ class PullTasks(Protocol):
         """Run a task for each of the pieces; return the files that the tasks wrote."""
 
 
-class SparkPulls:
+class SparkPulls(OnSpark):
     """Tasks of Spark."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    @property
-    def parallelism(self) -> int:
-        """See PullTasks. Executors join and leave."""
-        count: int = self._spark.sparkContext.defaultParallelism
-        return count
 
     def run(self, work: PullWork, pieces: Sequence[Sequence[QueueRange]]) -> list[PulledFile]:
         """See PullTasks."""

@@ -33,6 +33,7 @@ IDLE_CHECKED_MAX: Final = 16  # queues without new messages whose last record on
 _PLACES: Final[Mapping[str, tuple[str, str]]] = {
     trail.TRACE_EVENTS.name: ("trace_topic", "trace_store_ms"),
     trail.TRACE_REJECTS.name: ("trace_topic", "trace_store_ms"),
+    trail.BROKER_EVENTS.name: ("trace_topic", "trace_store_ms"),
     trail.MESSAGE_META.name: ("topic", "store_ms"),
 }
 """Table -> its columns with the topic and the store time of a record."""

@@ -27,6 +27,7 @@ from mqtrail.wire import MQError, is_business_group
 from .changes import Changes
 from .cluster import connect as connect_cluster
 from .config import NOT_RUNNING, JobConfig
+from .group_masters import MasterEpochs
 from .names import ClusterNames, positions_in
 from .orders import ConsumeOrders
 from .recording import Recorders
@@ -64,6 +65,7 @@ class Sampler:
         self._groups: set[str] = set()
         self._traced = TracedGroups()
         self._orders = ConsumeOrders()
+        self._epochs = MasterEpochs()
         self._groups_ms = 0
         self._last_ms = 0
         self._gap = NOT_RUNNING
@@ -105,7 +107,7 @@ class Sampler:
             self._check_name(cluster, topology.masters)
             self._look_for_groups(cluster)
             sampled_ms = max(self._now_ms(), self._last_ms + 1)
-            found = sample(admin, topology, cluster, sampled_ms, self._groups, self._orders)
+            found = sample(admin, topology, cluster, sampled_ms, self._groups, self._orders, self._epochs)
             self._groups = found.groups
             found.gap = self._gap
             if self._last_ms and sampled_ms - self._last_ms > self._config.judged_with.sample_pause_ms_max:

@@ -36,6 +36,7 @@ from mqtrail.wire import (
     parse_delay_levels,
 )
 
+from .group_masters import MASTERS, MasterEpochs
 from .offsets import QueueOffsets
 from .orders import ConsumeOrders
 
@@ -188,12 +189,13 @@ def sample(
     sampled_ms: int,
     known_groups: Iterable[str] = (),
     orders: ConsumeOrders | None = None,
+    epochs: MasterEpochs | None = None,
 ) -> ClusterSample:
     """Sample a cluster now.
 
     Groups are those that masters have a configuration or offsets of, and known_groups: groups of earlier samples and
     of the trace, because a broker forgets a group. A master that does not answer gets no further queries, except for
-    its offsets. orders: what consumers said in earlier samples.
+    its offsets. orders, epochs: what consumers and masters said in earlier samples.
 
     Clients are queried before offsets. A consumer commits before it leaves, so a group without clients has committed:
     if its offset rises after that, an operator moved it.
@@ -215,7 +217,9 @@ def sample(
     asking.answer_groups()
     for topic in (*topology.trace_topics, *topology.evidence):
         asking.ranges(topic)
-    return asking.found
+    epochs = epochs or MasterEpochs()
+    found.rows[MASTERS] = epochs.rows(admin, topology.masters, topology.without_master, asking.silent)
+    return found
 
 
 @dataclass(slots=True)

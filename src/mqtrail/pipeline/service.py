@@ -273,9 +273,8 @@ class Service:
     @contextmanager
     def _reporting(self) -> Iterator[None]:
         """Write the status, and print the step of a long cycle, every REPORT_MS while the block runs."""
-        ended = Event()
 
-        def report() -> None:
+        def report(ended: Event) -> None:
             while not ended.wait(REPORT_MS / 1000):
                 taken_s = time.monotonic() - self._begun_s
                 doing = self.status.doing
@@ -284,13 +283,8 @@ class Service:
                 self._write()
 
         self._write()
-        thread = Thread(target=report, name="mqtrail-status", daemon=True)
-        thread.start()
-        try:
+        with _beside("mqtrail-status", report):
             yield
-        finally:
-            ended.set()
-            thread.join(PORT_TIMEOUT_S)
 
     # -- what Prometheus reads -------------------------------------------------------------------------------------
 
@@ -299,10 +293,9 @@ class Service:
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
-        """Count what the lake says every COUNT_MS while the block runs; after a failure it is not known."""
-        ended = Event()
+        """Count the rows of the lake every COUNT_MS while the block runs; after a failure the counts are unknown."""
 
-        def count() -> None:
+        def count(ended: Event) -> None:
             lake = None
             while True:
                 try:
@@ -313,13 +306,8 @@ class Service:
                 if ended.wait(COUNT_MS / 1000):
                     return
 
-        thread = Thread(target=count, name="mqtrail-counting", daemon=True)
-        thread.start()
-        try:
+        with _beside("mqtrail-counting", count):
             yield
-        finally:
-            ended.set()
-            thread.join(PORT_TIMEOUT_S)
 
     def _end_asking(self) -> None:
         end_s = time.monotonic() + ASKED_END_S_MAX
@@ -335,6 +323,19 @@ class Service:
             self._file.write(self.status)
         except OSError as error:
             self._say(f"the status was not written to {self._file.path}: {error.strerror or error}")
+
+
+@contextmanager
+def _beside(name: str, work: Callable[[Event], None]) -> Iterator[None]:
+    """Run work in a thread of this name while the block runs; work returns soon after the event is set."""
+    ended = Event()
+    thread = Thread(target=work, args=(ended,), name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(PORT_TIMEOUT_S)
 
 
 def summary(report: JobReport, status: ClusterStatus) -> str:

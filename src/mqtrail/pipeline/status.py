@@ -201,7 +201,7 @@ METRICS: Final[Mapping[str, PipelineMetric]] = {
 
 
 def _samples(status: PipelineStatus) -> Iterator[Sample]:
-    """Yield the samples of the status. An unknown value has none."""
+    """Yield the samples of the status. An unknown value has no sample."""
     for one in status.clusters:
         for name, labels, value in _samples_of(one):
             yield "mqtrail_pipeline_" + name, (one.cluster, *labels), value

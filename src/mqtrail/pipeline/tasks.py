@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from mqtrail import trail
 from mqtrail.lake import TABLES, LakePath, connect, copy, copy_hours, parquet_of, place_of, run_stages
@@ -23,6 +22,7 @@ from mqtrail.trail import Stage, literal
 
 from .attempt import new_run_id, this_attempt
 from .late_workers import started
+from .on_spark import OnSpark
 
 if TYPE_CHECKING:
     import duckdb
@@ -69,17 +69,8 @@ class Tasks(Protocol):
         """Run `count` tasks of the work; return the files that they wrote, ordered."""
 
 
-class SparkTasks:
+class SparkTasks(OnSpark):
     """Tasks of Spark."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    @property
-    def parallelism(self) -> int:
-        """See Tasks. Executors join and leave."""
-        count: int = self._spark.sparkContext.defaultParallelism
-        return count
 
     def run(self, work: TaskWork, count: int) -> list[TaskFile]:
         """See Tasks."""

@@ -123,7 +123,7 @@ def _of_one(lake: Lake, duck: duckdb.DuckDBPyConnection, cluster: str, gone: Tru
 def _is_unwatched(duck: duckdb.DuckDBPyConnection, samples: str, cluster: str, broker_name: str, at_ms: int) -> bool:
     """Return whether no sampler was running for a while between the last sample with offsets of a broker and a time.
 
-    Groups may have had clients then. What they read before that sample, its offsets show.
+    Groups may have had clients then. The offsets of that sample show what they read before it.
     """
     [(count,)] = duck.execute(
         f"""WITH known AS (SELECT what, broker_name, sampled_ms, status, seen_ms, reason

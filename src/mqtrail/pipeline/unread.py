@@ -8,7 +8,7 @@ again, the offset jumps to the minimum.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mqtrail import trail
@@ -34,6 +34,20 @@ class Before:
     clients: Sequence[tuple[str, str]]
     """(group, status) of each row about clients."""
     answered: Set[Question]
+    left: Left | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is known of topics that the sample before lists and whose brokers did not have them any more: from the last
+    sample that has their ranges. A sample takes a while, and name servers list a topic for a while after its brokers
+    deleted it.
+    """
+
+    offsets: Mapping[GroupQueue, int]
+    ranges: Mapping[Queue, tuple[int, int]]
+    clients: Sequence[tuple[str, str]]
+    """Those that were there at any time since."""
 
 
 def unread_ranges(before: Before | None, found: ClusterSample) -> Iterator[Row]:
@@ -64,6 +78,11 @@ def unread_ranges(before: Before | None, found: ClusterSample) -> Iterator[Row]:
         yield from _of_shorter_queues(before, found, live)
         if found.topics:
             yield from _of_deleted_topics(before, found, live)
+            if before.left is not None:
+                known = replace(before, clients=before.left.clients)
+                asked = {("RANGES", broker, topic) for topic, broker, _ in before.left.ranges}
+                known = replace(known, offsets=before.left.offsets, ranges=before.left.ranges, answered=asked)
+                yield from _of_deleted_topics(known, found, _LiveCounts(known, found), _emptied_brokers(before, found))
 
 
 def _follows(before: Before | None, found: ClusterSample, queue: Queue) -> bool:
@@ -105,8 +124,13 @@ def _is_deletable(topic: str) -> bool:
     return is_business_topic(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
-def _of_deleted_topics(before: Before, found: ClusterSample, live: _LiveCounts) -> Iterator[Row]:
-    """The rest of each queue that the last sample has, whose topic no longer exists, and whose broker answers."""
+def _of_deleted_topics(
+    before: Before, found: ClusterSample, live: _LiveCounts, emptied: set[str] | None = None
+) -> Iterator[Row]:
+    """The rest of each queue that the last sample has, whose topic no longer exists, and whose broker answers.
+
+    emptied: brokers whose store was lost; None: by these samples.
+    """
     topics = set(found.topics)
     deleted = {
         queue: bounds
@@ -117,7 +141,7 @@ def _of_deleted_topics(before: Before, found: ClusterSample, live: _LiveCounts) 
     }
     if not deleted:
         return
-    emptied = _emptied_brokers(before, found)
+    emptied = _emptied_brokers(before, found) if emptied is None else emptied
     kinds = {queue: "SHORTENED" if queue[1] in emptied else "TOPIC_DELETED" for queue in deleted}
     for queue, (minimum, _) in deleted.items():
         yield _row(kinds[queue], "", queue, minimum, None, None)

@@ -64,7 +64,7 @@ class DoorClient:
     """`start`, then any number of `ask` at a time, then `close`."""
 
     def __init__(self, url: str, config: PmqConfig) -> None:
-        """PmqError: the URL is none of a door."""
+        """PmqError: the URL is not that of a door."""
         parsed = httpx.URL(url)
         if parsed.scheme not in ("http", "https") or not parsed.host or parsed.path not in ("", "/", "/v1"):
             raise PmqError(f"found the address {url!r}, expected http://host:port: pass that of `mqtrail pmq up`")

@@ -37,7 +37,7 @@ class Publisher:
     """
 
     def __init__(self, url: str, *, config: PmqConfig | None = None) -> None:
-        """PmqError: the URL is none of a door."""
+        """PmqError: the URL is not that of a door."""
         self._door = DoorClient(url, config or PmqConfig())
         self._pause_until_s = 0.0
 

@@ -158,8 +158,8 @@ class Subscriber:
     ) -> None:
         """topics: one, or the tags wanted of each (`*`: all). concurrency: messages that are received and not settled,
         and handlers at a time. invisible_s: until messages of a subscriber that died are delivered again. from_first: a
-        new group begins with the oldest message; for Broadcast, its own is valid. PmqError: the URL is none of a
-        door."""
+        new group begins with the oldest message; for Broadcast, its own is valid. PmqError: the URL is not
+        that of a door."""
         self._door = DoorClient(url, config or PmqConfig())
         self._broadcast = group if isinstance(group, Broadcast) else None
         self._group = group.group if isinstance(group, Broadcast) else group

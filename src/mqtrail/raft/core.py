@@ -267,6 +267,18 @@ class Raft:
 
         It proves nothing else: a false message may be plausible. Who can send one is up to the shell.
         """
+        config = self.config
+        if message.group_key != config.group_key:
+            raise RaftBadMessage(
+                f"found a message of member {message.sender} of a group with key {message.group_key}, expected key "
+                f"{config.group_key} of the group {config.identity!r}: its name and the ids of its members must be the "
+                "same at all members"
+            )
+        if not self._is_ours(message):
+            raise RaftBadMessage(
+                f"found a message of member {message.sender} for member {message.target}, expected one of another "
+                f"member for {config.self_id}: two members have one id, or an address in the list is of another member"
+            )
         journal, term = self.journal, message.term
         last = max(journal.last_index, self.commit_index)
         if term > self.term + TERM_STEP_MAX or message.log_term > self.term + TERM_STEP_MAX:

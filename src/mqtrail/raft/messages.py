@@ -136,6 +136,11 @@ def decode_message(data: bytes, members: Sequence[str]) -> RaftMessage:
             raise RemotingError(
                 f"found a message of consensus in format {form}, expected {FORMAT}: run one version at all members"
             )
+        if max(sender, target) >= len(names):
+            raise RemotingError(
+                f"found a message from or for member number {max(sender, target) + 1} of a list, expected at most "
+                f"{len(names)} ({', '.join(names)}): the list of members must be the same at all of them"
+            )
         entries, at = _entries(data, HEAD.size, count)
         if len(data) - at != size:
             raise RemotingError(f"found {len(data) - at} bytes after the entries of a message, expected {size}")

@@ -21,7 +21,7 @@ from .base import (
 from .commitlog import CommitLogConfig, CommitLogStore
 from .config_file import ConfigFileStore
 from .disk import Disk, File, RealDisk
-from .errors import DamagedRecord, LogDiffers, NodeClosed, StoreAway, StoreBroken, StoreError, StoreFull
+from .errors import DamagedRecord, LogDiffers, NodeClosed, StoreAway, StoreBroken, StoreBusy, StoreError, StoreFull
 from .memory import MEMORY_SEGMENT_SIZE, MEMORY_TIMER_LOG_FILE_SIZE, MemoryDisk, MemoryFile, MemoryStore
 from .timers import PRECISION_MS, Slot, TimerCheckpoint, TimerFiles, Unit, UnitMagic, floor_ms
 
@@ -56,6 +56,7 @@ __all__ = [
     "Slot",
     "StoreAway",
     "StoreBroken",
+    "StoreBusy",
     "StoreError",
     "StoreFull",
     "TimerCheckpoint",

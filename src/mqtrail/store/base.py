@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from mqtrail.wire import HOURS, PERCENT, InvalidParameter, SettingUnit, setting, whole
+from mqtrail.wire import HOURS, PERCENT, InvalidParameter, SettingUnit, encode_record, setting, whole
 
 from .timers import TimerFiles
 
@@ -52,6 +52,25 @@ class PendingRecord(NamedTuple):
     sys_flag: int = 0
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+
+    def encoded(self, queue_offset: int, physical_offset: int, *, store_timestamp_ms: int, store_host: bytes) -> bytes:
+        """Return the bytes of the record at these offsets. RecordError: a text is too long, or a number too large."""
+        return encode_record(
+            self.topic,
+            self.body,
+            self.properties,
+            queue_id=self.queue_id,
+            queue_offset=queue_offset,
+            physical_offset=physical_offset,
+            flag=self.flag,
+            sys_flag=self.sys_flag,
+            born_timestamp_ms=self.born_timestamp_ms,
+            born_host=self.born_host,
+            store_timestamp_ms=store_timestamp_ms,
+            store_host=store_host,
+            reconsume_times=self.reconsume_times,
+            prepared_transaction_offset=self.prepared_transaction_offset,
+        )
 
 
 class Appended(NamedTuple):
@@ -262,8 +281,8 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class NodeFetch:
-    """What `begin_fetch` returns for a queue of another database than the first: fetches of one node run in one thread,
-    which waits for no other database."""
+    """What `begin_fetch` returns for a queue of another database than the first, or for a replica: fetches of one node
+    run in one thread, which waits for no other database."""
 
     node: str
     act: Callable[[], None]
@@ -304,6 +323,10 @@ class MessageStore(Protocol):
     @property
     def away_nodes(self) -> Mapping[str, str]:
         """Databases of queues that do not answer at present, and why. The other queues are not affected."""
+
+    @property
+    def away_replicas(self) -> Mapping[str, str]:
+        """Databases whose replica cannot be read at present, and why. Everything is read from the databases then."""
 
     @property
     def is_full(self) -> bool:

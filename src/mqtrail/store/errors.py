@@ -41,6 +41,16 @@ class StoreAway(StoreError):
         )
 
 
+class StoreBusy(StoreAway):
+    """The database works, but another transaction of this process has taken too long: nothing was done."""
+
+    def __init__(self) -> None:
+        StoreError.__init__(
+            self,
+            "found that another commit to the database takes long, expected its end: the broker tries again by itself",
+        )
+
+
 class NodeClosed(StoreError):
     """An operator has closed the node of a queue. Other queues can be read."""
 

@@ -35,12 +35,13 @@ _MODULES = {
     "target": ("DeltaTarget",),
 }
 
+if not TYPE_CHECKING:  # so that the type checker reports names that do not exist
 
-def __getattr__(name: str) -> Any:
-    """Import on first use: Spark's workers import this room for `digest`, without Delta and DuckDB."""
-    for module, names in _MODULES.items():
-        if name in names:
-            from importlib import import_module
+    def __getattr__(name: str) -> Any:
+        """Import on first use: Spark's workers import this room for `digest`, without Delta and DuckDB."""
+        for module, names in _MODULES.items():
+            if name in names:
+                from importlib import import_module
 
-            return getattr(import_module(f"mqtrail.tables.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+                return getattr(import_module(f"mqtrail.tables.{module}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

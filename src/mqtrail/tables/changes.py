@@ -265,7 +265,7 @@ def _where(message: dict[str, Any]) -> str:
 
 
 def _body(message: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
-    """Return the body of a change, or why it is none."""
+    """Return the body of a change, or why the message is not a change."""
     if message["body"] is None:
         return None, message["body_problem"] or "without a body"
     try:

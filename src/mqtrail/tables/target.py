@@ -46,7 +46,9 @@ READ_ORDER, READ_POSITION = "mqtrail.binlog.order", "mqtrail.binlog.position"
 QUEUES: Final = "mqtrail.binlog.queues"  # those that were read, as JSON: [[broker, queue], ...]
 LATE_COUNT: Final = "mqtrail.binlog.late"
 COMMITS_MAX: Final = 10_000  # commits of the log whose late messages are counted
-NOTES_BACK: Final = 100  # commits that are searched for notes: those of other programs, which optimize it, have none
+NOTES_BACK: Final = (
+    100  # commits that are searched for notes: commits of other programs, which optimize the table, have no notes
+)
 LOCK: Final = "_mqtrail.lock"
 KEY_SEPARATOR: Final = ","
 _META_TYPES: Final[Mapping[str, pa.DataType]] = {

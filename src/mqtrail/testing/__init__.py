@@ -10,11 +10,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Embedded", "embedded", "embedded_async", "embedded_config"]
 
+if not TYPE_CHECKING:  # so that the type checker reports names that do not exist
 
-def __getattr__(name: str) -> Any:
-    """Import on first use, because pytest loads this package's plugin in every project."""
-    if name in __all__:
-        from . import embed
+    def __getattr__(name: str) -> Any:
+        """Import on first use, because pytest loads this package's plugin in every project."""
+        if name in __all__:
+            from . import embed
 
-        return getattr(embed, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return getattr(embed, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

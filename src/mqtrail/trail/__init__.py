@@ -8,6 +8,15 @@ verdict codes are data. The room `incidents` finds the causes of bad messages.
 from .alike import SENT_BEFORE, alike_copies_sql, alike_found_sql, alike_known_sql, sent_before_sql
 from .appended import APPENDED, latest_sql
 from .attempts import attempts_sql, attempts_stage, folded_attempts_sql, merge_sql, twins_sql, with_requests_sql
+from .broker_events import (
+    BROKER_EVENTS,
+    FROM_SAMPLE,
+    FROM_TRACE,
+    MASTER_EVENTS,
+    SampledEvent,
+    distinct_events_sql,
+    sampled_event,
+)
 from .client_records import (
     CONTEXT_RECORDS,
     SETTLED_MS,
@@ -54,6 +63,7 @@ from .kinds import (
     business_group,
     business_topic,
     literal,
+    quoted,
     retry_group,
     stored_kind,
 )
@@ -102,6 +112,7 @@ __all__ = [
     "APPENDED",
     "ATTEMPTS",
     "BODY_RECORD_NO",
+    "BROKER_EVENTS",
     "BUCKETS_A_DOUBLING",
     "CLIENTS",
     "CLIENT_RECORDS",
@@ -115,6 +126,8 @@ __all__ = [
     "DAY_MS",
     "EVENT_FIELDS",
     "EVIDENCE",
+    "FROM_SAMPLE",
+    "FROM_TRACE",
     "GAPS",
     "GROUP_CODES",
     "GROUP_FOLDS",
@@ -126,6 +139,7 @@ __all__ = [
     "KEY_INDEX",
     "LAG",
     "LATENCY_MINUTE",
+    "MASTER_EVENTS",
     "MESSAGE_META",
     "NOT_IN_ORDER",
     "OPEN_IDS",
@@ -165,6 +179,7 @@ __all__ = [
     "ProofResult",
     "Relation",
     "Round",
+    "SampledEvent",
     "Settings",
     "Stage",
     "TracePlace",
@@ -186,6 +201,7 @@ __all__ = [
     "clocks_sql",
     "corrected_splits_sql",
     "coverage_sql",
+    "distinct_events_sql",
     "fact_stages",
     "finishes_sql",
     "folded_attempts_sql",
@@ -213,9 +229,11 @@ __all__ = [
     "publish_hour_select",
     "publish_hours",
     "queue_spans_sql",
+    "quoted",
     "record_rows",
     "retry_group",
     "rounds",
+    "sampled_event",
     "sent_before_sql",
     "state_stages",
     "stored_kind",

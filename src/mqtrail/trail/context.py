@@ -71,7 +71,8 @@ GROUP BY cluster, group_name HAVING min(ordered) = max(ordered)"""
 def topic_groups_stage(as_of_ms: int, settings: Settings) -> Stage:
     """The groups of applications that are known to read a topic.
 
-    A group that commits offsets at the broker is in clustering mode: broadcasting clients store their own offsets. A
+    A group that commits offsets at the broker is in clustering mode: broadcasting clients store their own offsets. So
+    do the commits that clients record, unless a subscription shows another mode: earlier ones recorded local offsets. A
     traced delivery shows the topic of the message, but the group can have got it from a dead-letter topic, or from
     another topic to which it was forwarded. So it does not count if no sampled subscription of the group has the topic.
 
@@ -86,17 +87,8 @@ def topic_groups_stage(as_of_ms: int, settings: Settings) -> Stage:
     group can begin with the first message of a queue, and brokers let each group do so as long as they have all of a
     short queue in memory. What a traced group read of earlier messages, its records show.
     """
-    sights = f"""
-  SELECT cluster, topic, group_name, sampled_ms AS seen_ms, sampled_ms - {settings.sample_pause_ms_max} AS since_ms,
-    'CLUSTERING' AS message_model, '' AS consume_type FROM committed
-  UNION ALL
-  SELECT cluster, topic, group_name, sampled_ms, sampled_ms - {settings.sample_pause_ms_max}, message_model,
-    consume_type FROM subscription_states
-  UNION ALL
-  SELECT cluster, name, group_name, (value + 1) * {HOUR_MS}, value * {HOUR_MS}, '', '' FROM folds
-  WHERE kind = 'READ' AND ((cluster, group_name) NOT IN (SELECT (cluster, group_name) FROM subscription_states)
-    OR (cluster, group_name, name) IN (SELECT (cluster, group_name, topic) FROM subscription_states))"""
-    columns = "group_name, seen_ms, since_ms, message_model, consume_type"
+    sights = _sights(settings)
+    columns = "group_name, seen_ms, since_ms, message_model, consume_type, is_recorded"
     named = f"""
   SELECT cluster, topic, {columns}, 0 AS by_namespace FROM ({sights}) AS seen
   UNION ALL
@@ -115,7 +107,8 @@ SELECT k.cluster AS cluster, k.topic AS topic, k.group_name AS group_name, k.kno
 FROM (SELECT cluster, topic, group_name, first.seen_ms AS known_ms, first.since_ms AS since_ms, message_model,
     consume_type, by_namespace
   FROM (SELECT cluster, topic, group_name, min(struct_pack(seen_ms := seen_ms, since_ms := since_ms)) AS first,
-      max(message_model) AS message_model, max(consume_type) AS consume_type, min(by_namespace) AS by_namespace
+      CASE WHEN max(message_model) = '' AND max(is_recorded) = 1 THEN 'CLUSTERING' ELSE max(message_model) END
+        AS message_model, max(consume_type) AS consume_type, min(by_namespace) AS by_namespace
     FROM ({named}) AS sights WHERE {business_group()} GROUP BY cluster, topic, group_name) AS firsts) AS k
 LEFT JOIN whole_samples w ON k.cluster = w.cluster AND w.broker_name = ''
 LEFT JOIN sample_gaps g ON k.cluster = g.cluster AND g.broker_name = '' AND g.from_ms < k.known_ms
@@ -128,6 +121,21 @@ GROUP BY k.cluster, k.topic, k.group_name, k.known_ms, k.since_ms, k.message_mod
             "widest_losses", "handed_clients", "vanished_clients", "group_members",
         ),
     )  # fmt: skip
+
+
+def _sights(settings: Settings) -> str:
+    """SQL: each sight of a group at a topic. is_recorded 1: a commit that a client recorded."""
+    return f"""
+  SELECT cluster, topic, group_name, sampled_ms AS seen_ms, sampled_ms - {settings.sample_pause_ms_max} AS since_ms,
+    CASE is_sampled WHEN 1 THEN 'CLUSTERING' ELSE '' END AS message_model, '' AS consume_type,
+    1 - is_sampled AS is_recorded FROM committed
+  UNION ALL
+  SELECT cluster, topic, group_name, sampled_ms, sampled_ms - {settings.sample_pause_ms_max}, message_model,
+    consume_type, 0 FROM subscription_states
+  UNION ALL
+  SELECT cluster, name, group_name, (value + 1) * {HOUR_MS}, value * {HOUR_MS}, '', '', 0 FROM folds
+  WHERE kind = 'READ' AND ((cluster, group_name) NOT IN (SELECT (cluster, group_name) FROM subscription_states)
+    OR (cluster, group_name, name) IN (SELECT (cluster, group_name, topic) FROM subscription_states))"""
 
 
 # Times in which records of a group (''; of every one) may be lost.
@@ -147,9 +155,10 @@ def _committed(as_of_ms: int) -> str:
     Only the sampled rows that offset_states keeps.
     """
     return f"""
-SELECT cluster, sampled_ms, group_name, topic, broker_name, queue_id, consumer_offset FROM offset_states
+SELECT cluster, sampled_ms, group_name, topic, broker_name, queue_id, consumer_offset, 1 AS is_sampled
+FROM offset_states
 UNION ALL
-SELECT cluster, event_ms, group_name, topic, store_broker_name, store_queue_id, consumer_offset FROM client_records
+SELECT cluster, event_ms, group_name, topic, store_broker_name, store_queue_id, consumer_offset, 0 FROM client_records
 WHERE record_type = 'OffsetCommit' AND event_ms <= {as_of_ms}"""
 
 

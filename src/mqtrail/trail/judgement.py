@@ -451,7 +451,7 @@ NOT_ENDED = ("WAITING", "NO_CONSUMER", "IN_FLIGHT", "HUNG", "RETRYING")
 LOSS_NAME = "replace(loss_name, ':', '_')"
 """SQL: the name of a loss as a reason, without ':', which names of reasons must not contain."""
 LOSS_TO_MS = f"nullif(loss_to_ms, {NO_END})"
-"""SQL: the end of a loss; NULL: it has none yet."""
+"""SQL: the end of a loss; NULL: the loss has not ended yet."""
 OPEN_STATES = (*NOT_ENDED, "UNKNOWN")
 """States that a later judgement can change without new records."""
 
@@ -483,6 +483,7 @@ SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of
   CASE WHEN final_state = 'UNKNOWN' OR final_why IN ({quoted(_UNPROVEN)}) OR {_UNTRACED}
       OR {_FILTER_IN_DOUBT} OR rounds_missing > 0 OR loss IS NOT NULL OR beginless_count > 0 OR ends_missing > 0
       OR copies_missing > 0 OR {_DUPLICATE_IN_DOUBT} OR {_order_in_doubt(settings)}
+      OR {_failure_in_doubt(settings)}
     THEN 1 ELSE 0 END AS lacks
 FROM (
   SELECT e.*, h.loss AS loss, {number_at("h.loss", 2)} AS loss_from_ms, {number_at("h.loss", 3)} AS loss_to_ms,
@@ -525,6 +526,28 @@ _RETRIED = """(coalesce(success_times, pop_times) > base_times AND (is_reader = 
     OR pop_times > 0 OR success_times > times_min))"""
 """SQL of group_states: whether an earlier attempt of the group failed. A group of which it is not known what it reads
 can have the number of attempts from the dead-letter topic of another one."""
+
+
+def _failed_before(settings: Settings) -> str:
+    """SQL of group_states: whether a hand-over of the same round failed before the first success. An ordered group
+    retries in place, and another client that gets the queue counts from 0 again. The clocks of several clients may
+    differ; but if nothing else asked for the last hand-over, the failure did.
+    """
+    is_before = f"coalesce(first_failed_ms <= {number_at('first_success', 1)}, false)"
+    return f"({_CAN_FAIL_BEFORE} AND {is_before} AND NOT ({_failure_in_doubt(settings)}))"
+
+
+def _failure_in_doubt(settings: Settings) -> str:
+    """SQL of group_states: whether only the clocks of several clients show if a failure was before the success."""
+    asked = f"({_handed_again(settings)} OR {_order_in_doubt(settings)})"
+    return f"{_CAN_FAIL_BEFORE} AND NOT {_RETRIED} AND client_least <> client_most AND {asked}"
+
+
+# Only a copy shows that an operator put the message back: then nothing failed before, of this send.
+_CAN_FAIL_BEFORE = (
+    f"message_model = 'CLUSTERING' AND {_DONE} AND first_failed_ms IS NOT NULL AND {_PUT_AGAIN} = 0 "
+    "AND sent_max IS NOT NULL"
+)
 _OVERTAKEN = f"{_DONE} AND later_id <> ''"
 _DEAD_CAUSE = """CASE WHEN dead_ms IS NULL THEN '' WHEN recorded_cause <> '' THEN recorded_cause
         WHEN ordered_mark = 1 THEN 'ORDERED_GIVE_UP' WHEN dead_times <= handed_times_max THEN 'BY_HANDLER'
@@ -561,7 +584,7 @@ def _added_codes(settings: Settings) -> str:
         f" || CASE WHEN {condition} THEN ',{code}' ELSE '' END"
         for code, condition in (
             ("CONSUMED_SLOW", f"{_DONE} AND cost_ms >= {settings.consume_slow_ms}"),
-            ("CONSUMED_AFTER_RETRY", f"{_DONE} AND {_RETRIED}"),
+            ("CONSUMED_AFTER_RETRY", f"{_DONE} AND ({_RETRIED} OR {_failed_before(settings)})"),
             ("RESENT", "put_back_count > 0"),
             ("DUPLICATE_DELIVERY", _handed_again(settings)),
             ("DUPLICATE_PROCESSING", f"{_CAN_DUPLICATE} AND success_count > 1 + put_back_count"),
@@ -586,7 +609,7 @@ def _reasons(settings: Settings) -> str:
             ("rounds_missing > 0", named("'ATTEMPTS_NOT_TRACED'", expected="rounds", found="round_count")),
             ("copies_missing > 0", named("'COPIES_NOT_TRACED'", stored="offered_count", found="first_hands")),
             (_DUPLICATE_IN_DOUBT, "'TOPIC_NOT_SCANNED'"),
-            (_order_in_doubt(settings), "'CLOCKS_NOT_COMPARED'"),
+            (f"{_order_in_doubt(settings)} OR {_failure_in_doubt(settings)}", "'CLOCKS_NOT_COMPARED'"),
             ("beginless_count > 0", named("'BEGIN_NOT_TRACED'", count="beginless_count")),
             ("ends_missing > 0 AND final_why <> 'END_NOT_TRACED'", named("'END_NOT_TRACED'", count="ends_missing")),
             (

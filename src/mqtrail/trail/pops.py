@@ -137,6 +137,12 @@ _IS_LAST = """(pop_ms IS NOT NULL AND offered_count = 1 AND coalesce(last_ms <= 
 REVIVED_AFTER: Final = 3
 """Times of trace_delay_ms after an acknowledgement within which a copy may still be made and read."""
 _TRACED = "(delivery_count > 0 AND times_max = pop_times)"
+_TIMES_MAX: Final = 16
+"""maxReconsumeTimes of a consumer that sets none. A client acknowledges a message with more attempts, and no handler
+gets it. Source: DefaultMQPushConsumerImpl.processPopResult, apache/rocketmq client/."""
+_DROPPED = f"(NOT {_TRACED} AND (delivery_count > 0 OR pop_times > {_TIMES_MAX}))"
+"""SQL of group_evidence: whether no handler may have got the last attempt: earlier ones have records and it has none,
+or there were more than consumers make."""
 _ACCEPTED = "(excluded = 0 AND filter_why = '')"
 
 
@@ -162,6 +168,7 @@ def pop_states(as_of_ms: int, settings: Settings, running: str) -> str:
     return f"""
     WHEN {acked} AND pop_acked_ms > {as_of_ms - REVIVED_AFTER * settings.trace_delay_ms} THEN 'UNKNOWN:TRACE_PENDING'
     WHEN {acked} AND {_TRACED} AND last_outcome = 'FAILED' THEN 'UNKNOWN:POP_GIVEN_UP'
+    WHEN {acked} AND {_DROPPED} THEN 'UNKNOWN:POP_GIVEN_UP'
     WHEN {acked} AND ({_TRACED} OR {_ACCEPTED} AND consume_type <> '') THEN 'CONSUMED:POP_ACKED'
     WHEN {acked} AND {_ACCEPTED} THEN 'UNKNOWN:POP_ACKED'
     WHEN {is_open} AND {_TRACED} AND last_outcome = 'FAILED' THEN 'RETRYING'

@@ -16,6 +16,7 @@ from mqtrail.wire import (
     INTEGER_PATTERN,
     NULL_TEXT,
     RECORD_SEPARATOR,
+    BrokerEvent,
     Delivered,
     Pub,
     PubAttempt,
@@ -25,6 +26,7 @@ from mqtrail.wire import (
     iter_trace,
 )
 
+from .broker_events import BROKER_EVENTS, event_columns
 from .columns import Relation
 from .evidence import TRACE_COLUMN_OF, TRACE_EVENTS, TRACE_REJECTS
 
@@ -57,10 +59,10 @@ class TracePlace:
 
 
 def trace_rows(place: TracePlace, body: bytes | str) -> Iterator[tuple[Relation, Row]]:
-    """Yield the rows of a trace message's body, each with its relation: TRACE_EVENTS or TRACE_REJECTS. Never raises.
+    """Yield the rows of a trace message's body, each with its relation: TRACE_EVENTS, TRACE_REJECTS or BROKER_EVENTS.
 
-    An event has all columns of TRACE_EVENTS. A record about n messages gives n rows. An invalid offset in a Delivered
-    becomes None; the other offsets are kept. A reject has the first error of its record. A body above
+    Never raises. An event has all columns of its relation. A record about n messages gives n rows. An invalid offset in
+    a Delivered becomes None; the other offsets are kept. A reject has the first error of its record. A body above
     TRACE_BODY_SIZE_MAX or TRACE_PARTS_MAX is one reject.
     """
     if problem := oversize_problem(body):
@@ -78,6 +80,9 @@ def record_rows(
     """Yield the rows of one record of a trace message. client_id: the message's trace_client_id."""
     if isinstance(record, TraceReject):
         yield TRACE_REJECTS, _reject(place, record_no, record.reason, record.text[:RECORD_TEXT_LENGTH_MAX])
+        return
+    if isinstance(record, BrokerEvent):
+        yield BROKER_EVENTS, event_columns(record) | _of_event_place(place) | {"record_no": record_no}
         return
     row = _EMPTY | _of_place(place) | {"trace_client_id": client_id, "record_no": record_no}
     row |= {"record_type": type(record).__name__} | _columns(record)
@@ -102,6 +107,10 @@ def _of_place(place: TracePlace) -> Row:
     return {name: getattr(place, name) for name in _PLACE}
 
 
+def _of_event_place(place: TracePlace) -> Row:
+    return {name: getattr(place, name) for name in _EVENT_PLACE}
+
+
 def oversize_problem(body: bytes | str) -> str | None:
     """Return why the body of a trace message is too large to be read; None: it is not."""
     if len(body) > TRACE_BODY_SIZE_MAX:
@@ -120,6 +129,7 @@ def parts_problem(count: int) -> str | None:
 
 _PLACE: Final = tuple(field.name for field in fields(TracePlace))
 _EMPTY: Final[Row] = {column.name: "" if column.type == "string" else None for column in TRACE_EVENTS}
+_EVENT_PLACE: Final = tuple(name for name in _PLACE if name in BROKER_EVENTS.names)
 _REJECT_PLACE: Final = tuple(name for name in _PLACE if name in TRACE_REJECTS.names)
 
 
@@ -134,10 +144,10 @@ def trace_client_id(text: str) -> str:
 def _columns(record: TraceRecord) -> Row:
     """Return the columns that all items of a record share, without absent values."""
     row: Row = {}
-    for field in fields(record):
-        value = getattr(record, field.name)
-        if value is not None and field.name not in _ATTRIBUTES:
-            row[TRACE_COLUMN_OF.get(field.name, field.name)] = value
+    for name in record.__struct_fields__:
+        value = getattr(record, name)
+        if value is not None and name not in _ATTRIBUTES:
+            row[TRACE_COLUMN_OF.get(name, name)] = value
     return row
 
 

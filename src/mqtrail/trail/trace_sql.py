@@ -4,8 +4,9 @@
                                                           └─ others: one by one, by the codec of wire
 
 A record is plain if SQL certainly reads it like wire: its type is known, it has enough fields, and each number is in
-canonical form. Nearly all records are plain. `lake` passes the others to `trail.record_rows`, which also decides what
-is a reject, so no rule is written twice. Add the missing ␂ of texts that match UNTERMINATED_PATTERN before.
+canonical form. Nearly all records are plain. BrokerEvents are not: they are few, and rows of another relation. `lake`
+passes the others to `trail.record_rows`, which also decides what is a reject, so no rule is written twice. Add the
+missing ␂ of texts that match UNTERMINATED_PATTERN before.
 
 `trail.trace_rows` defines the rows; a test compares both, including rejects.
 """
@@ -25,6 +26,7 @@ from mqtrail.wire import (
     RECORD_SEPARATOR,
     TRACE_LAYOUTS,
     TRANSACTION_STATES,
+    BrokerEvent,
     FieldKind,
     Layout,
     TraceField,
@@ -44,7 +46,8 @@ TRACE_PLACE = (
 )
 """Columns of a table of trace messages besides body_text: the position of each message. Named as in trace_events."""
 
-_LAYOUTS = tuple(layout for layouts in TRACE_LAYOUTS.values() for layout in layouts)
+_BY_TYPE = {name: layouts for name, layouts in TRACE_LAYOUTS.items() if name != BrokerEvent.__name__}
+_LAYOUTS = tuple(layout for layouts in _BY_TYPE.values() for layout in layouts)
 _FIELD, _RECORD = f"chr({ord(FIELD_SEPARATOR)})", f"chr({ord(RECORD_SEPARATOR)})"
 _NULL = f"'{NULL_TEXT}'"
 _BATCH_TYPES = ("Pub", "PubAttempt")  # their msgId may contain several ids
@@ -88,7 +91,7 @@ def trace_events_sql(messages: str, records: str, shapes: Sequence[TraceShape], 
 
 def _layouts() -> str:
     """SQL: the inside of a CASE over the type: the index of a plain record's layout, else NULL."""
-    return " ".join(f"WHEN '{name}' THEN {_layout_of(name)}" for name in TRACE_LAYOUTS)
+    return " ".join(f"WHEN '{name}' THEN {_layout_of(name)}" for name in _BY_TYPE)
 
 
 def _layout_of(record_type: str) -> str:

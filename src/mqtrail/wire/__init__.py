@@ -82,10 +82,11 @@ if TYPE_CHECKING:
 _LATE: Final = (".sql92", ".ledger_entry", ".ledger_requests", ".compression", ".record_messages")
 """Imported at the first use of one of their names: a broker alone needs none of them, and saves their memory."""
 
+if not TYPE_CHECKING:  # so that the type checker reports names that do not exist
 
-def __getattr__(name: str) -> Any:
-    for module in _LATE:
-        found = import_module(module, __name__)
-        if name in found.__all__:
-            return getattr(found, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        for module in _LATE:
+            found = import_module(module, __name__)
+            if name in found.__all__:
+                return getattr(found, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

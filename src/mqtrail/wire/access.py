@@ -3,8 +3,6 @@
 Source: the classes of remoting/protocol/{header,body}, apache/rocketmq 5.3.3, common/protocol of 4.9.8 for ACL files.
 """
 
-from dataclasses import dataclass, field
-
 from .body import Body, RequestBody
 from .header import Header
 
@@ -25,12 +23,11 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
 class AclAccountHeader(Header):
     """50. Permissions are name=PUB|SUB texts joined by commas; absent fields keep their values."""
 
     access_key: str
-    secret_key: str = field(default="", repr=False)
+    secret_key: str = ""
     white_remote_address: str | None = None
     admin: bool = False
     default_topic_perm: str | None = None
@@ -38,15 +35,18 @@ class AclAccountHeader(Header):
     topic_perms: str | None = None
     group_perms: str | None = None
 
+    def __repr__(self) -> str:
+        """Leave out the secret key: logs and errors may show this text."""
+        shown = (f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name != "secret_key")
+        return f"AclAccountHeader({', '.join(shown)})"
 
-@dataclass(slots=True)
+
 class AclKeyHeader(Header):
     """51."""
 
     access_key: str
 
 
-@dataclass(slots=True)
 class AclAddressesHeader(Header):
     """53. global_white_addrs: joined by commas. acl_file_full_path: absent for plain_acl.yml."""
 
@@ -54,21 +54,18 @@ class AclAddressesHeader(Header):
     acl_file_full_path: str | None = None
 
 
-@dataclass(slots=True)
 class UserHeader(Header):
     """3001 to 3004."""
 
     username: str = ""
 
 
-@dataclass(slots=True)
 class UserFilterHeader(Header):
     """3005. filter: a part of the name."""
 
     filter: str | None = None
 
 
-@dataclass(slots=True)
 class SubjectHeader(Header):
     """3006, 3007, 3009; 3008 with the policy and the resource to remove. subject: User:name."""
 
@@ -77,7 +74,6 @@ class SubjectHeader(Header):
     resource: str | None = None
 
 
-@dataclass(slots=True)
 class AclFilterHeader(Header):
     """3010. Parts of the subject and of the resource."""
 

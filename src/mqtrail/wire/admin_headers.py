@@ -5,10 +5,9 @@ As headers.py: one class a request or reply; requests that differ only in their 
 Source: the classes of remoting/protocol/header, apache/rocketmq; recorded frames in tests/golden/frames.jsonl.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
-from .header import Header, Int32, wire_or
+from .header import Header, Int32
 from .topics import DEFAULT_TOPIC
 
 __all__ = [
@@ -47,21 +46,18 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
 class TopicHeader(Header):
     """202, 215, 217, 300, 351 and all other requests with just a topic."""
 
     topic: str
 
 
-@dataclass(slots=True)
 class GroupHeader(Header):
     """343, 352."""
 
     group: str
 
 
-@dataclass(slots=True)
 class GroupTopicHeader(Header):
     """303, 345."""
 
@@ -69,7 +65,6 @@ class GroupTopicHeader(Header):
     topic: str | None = None
 
 
-@dataclass(slots=True)
 class CreateTopicHeader(Header):
     """17. attributes: "+name=value,-name2"."""
 
@@ -85,7 +80,6 @@ class CreateTopicHeader(Header):
     force: bool | None = None
 
 
-@dataclass(slots=True)
 class DeleteGroupHeader(Header):
     """207. clean_offset is remove_offset in 4.9; a client sends both."""
 
@@ -94,7 +88,6 @@ class DeleteGroupHeader(Header):
     remove_offset: bool = False
 
 
-@dataclass(slots=True)
 class ConsumeStatsHeader(Header):
     """208. topic absent: all of the group's. topic_list: joined by ";"."""
 
@@ -103,14 +96,12 @@ class ConsumeStatsHeader(Header):
     topic_list: str | None = None
 
 
-@dataclass(slots=True)
 class BrokerConsumeStatsHeader(Header):
     """317."""
 
     is_order: bool = False
 
 
-@dataclass(slots=True)
 class ResetOffsetHeader(Header):
     """222 and, to clients, 220. timestamp: epoch ms, -1 for the queue's end. queue_id -1: all of them."""
 
@@ -122,7 +113,6 @@ class ResetOffsetHeader(Header):
     offset: int | None = None
 
 
-@dataclass(slots=True)
 class ConsumerStatusHeader(Header):
     """223 and, to clients, 221."""
 
@@ -131,7 +121,6 @@ class ConsumerStatusHeader(Header):
     client_addr: str | None = None
 
 
-@dataclass(slots=True)
 class ConsumerRunningInfoHeader(Header):
     """307."""
 
@@ -140,7 +129,6 @@ class ConsumerRunningInfoHeader(Header):
     jstack_enable: bool = False
 
 
-@dataclass(slots=True)
 class ConsumeMessageDirectlyHeader(Header):
     """309. msg_id: an offset id; the broker adds the record as the body when it forwards the request."""
 
@@ -153,7 +141,6 @@ class ConsumeMessageDirectlyHeader(Header):
     group_sys_flag: Int32 | None = None
 
 
-@dataclass(slots=True)
 class CloneGroupOffsetHeader(Header):
     """314."""
 
@@ -163,7 +150,6 @@ class CloneGroupOffsetHeader(Header):
     offline: bool = False
 
 
-@dataclass(slots=True)
 class ViewBrokerStatsHeader(Header):
     """315."""
 
@@ -171,7 +157,6 @@ class ViewBrokerStatsHeader(Header):
     stats_key: str
 
 
-@dataclass(slots=True)
 class QueryConsumeQueueHeader(Header):
     """321. index: queue offset to begin at."""
 
@@ -182,7 +167,6 @@ class QueryConsumeQueueHeader(Header):
     consumer_group: str | None = None
 
 
-@dataclass(slots=True)
 class ResumeCheckHalfMessageHeader(Header):
     """323. msg_id: an offset id."""
 
@@ -190,7 +174,6 @@ class ResumeCheckHalfMessageHeader(Header):
     topic: str | None = None
 
 
-@dataclass(slots=True)
 class RegisterBrokerHeader(Header):
     """103. body_crc32: of the body as sent, 31 bits; 0 is not checked."""
 
@@ -205,7 +188,6 @@ class RegisterBrokerHeader(Header):
     enable_acting_master: bool | None = None
 
 
-@dataclass(slots=True)
 class RegisterBrokerResponseHeader(Header):
     """Reply to 103. Only slaves use both fields."""
 
@@ -213,7 +195,6 @@ class RegisterBrokerResponseHeader(Header):
     master_addr: str | None = None
 
 
-@dataclass(slots=True)
 class BrokerHeader(Header):
     """104, 322. The fields identify the broker."""
 
@@ -223,7 +204,6 @@ class BrokerHeader(Header):
     broker_id: int
 
 
-@dataclass(slots=True)
 class DataVersionResponseHeader(Header):
     """Reply to 322."""
 
@@ -234,7 +214,6 @@ ELECTION_PRIORITY_LAST: Final = 2**31 - 1
 """electionPriority of a broker without one: a smaller number is elected first."""
 
 
-@dataclass(slots=True)
 class BrokerHeartbeatHeader(Header):
     """904, to name servers and controllers. heartbeat_timeout_mills: the protocol's spelling. epoch and all after it:
     for controllers."""
@@ -250,7 +229,6 @@ class BrokerHeartbeatHeader(Header):
     election_priority: Int32 | None = None
 
 
-@dataclass(slots=True)
 class BrokerMemberGroupHeader(Header):
     """901."""
 
@@ -258,7 +236,6 @@ class BrokerMemberGroupHeader(Header):
     broker_name: str
 
 
-@dataclass(slots=True)
 class RouteHeader(Header):
     """105. accept_standard_json_only: for readers of standard JSON only; a version of 401 or above implies it."""
 
@@ -266,28 +243,24 @@ class RouteHeader(Header):
     accept_standard_json_only: bool | None = None
 
 
-@dataclass(slots=True)
 class BrokerNameHeader(Header):
     """205, 327."""
 
     broker_name: str
 
 
-@dataclass(slots=True)
 class WipeWritePermResponseHeader(Header):
     """Reply to 205."""
 
     wipe_topic_count: Int32
 
 
-@dataclass(slots=True)
 class AddWritePermResponseHeader(Header):
     """Reply to 327."""
 
     add_topic_count: Int32
 
 
-@dataclass(slots=True)
 class DeleteTopicInNamesrvHeader(Header):
     """216."""
 
@@ -295,14 +268,12 @@ class DeleteTopicInNamesrvHeader(Header):
     cluster_name: str | None = None
 
 
-@dataclass(slots=True)
 class ClusterHeader(Header):
     """224."""
 
     cluster: str
 
 
-@dataclass(slots=True)
 class KvHeader(Header):
     """100 (with value), 101, 102."""
 
@@ -311,22 +282,19 @@ class KvHeader(Header):
     value: str | None = None
 
 
-@dataclass(slots=True)
 class KvResponseHeader(Header):
     """Reply to 101."""
 
     value: str | None = None
 
 
-@dataclass(slots=True)
 class NamespaceHeader(Header):
     """219."""
 
     namespace: str
 
 
-@dataclass(slots=True)
 class BrokerConfigResponseHeader(Header):
     """Reply to 26. version: the DataVersion's JSON."""
 
-    version: str = wire_or("version", "")
+    version: str = ""

@@ -4,8 +4,6 @@ None in a reply: there is no master. A controller that does not lead answers 200
 Source: the classes of remoting/protocol/header/controller and remoting/protocol/body, apache/rocketmq 5.3.3.
 """
 
-from dataclasses import dataclass
-
 import msgspec
 
 from .body import Body, Long
@@ -32,7 +30,6 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
 class AlterSyncStateSetHeader(Header):
     """1001; the body is a SyncStateSet: the new set, and the number of the known one."""
 
@@ -42,14 +39,12 @@ class AlterSyncStateSetHeader(Header):
     invoke_time: int | None = None
 
 
-@dataclass(slots=True)
 class AlterSyncStateSetReply(Header):
     """Reply to 1001; the body is the new SyncStateSet."""
 
     new_sync_state_set_epoch: Int32 = 0
 
 
-@dataclass(slots=True)
 class ElectMasterHeader(Header):
     """1002. broker_id -1: any; designate_elect: an operator asks for this one."""
 
@@ -60,7 +55,6 @@ class ElectMasterHeader(Header):
     invoke_time: int | None = None
 
 
-@dataclass(slots=True)
 class RegisterAtControllerHeader(Header):
     """1003."""
 
@@ -71,7 +65,6 @@ class RegisterAtControllerHeader(Header):
     invoke_time: int | None = None
 
 
-@dataclass(slots=True)
 class MasterReply(Header):
     """Reply to 1002, 1003 and 1004; the body is a SyncStateSet, that of 1002 without its number."""
 
@@ -81,7 +74,6 @@ class MasterReply(Header):
     sync_state_set_epoch: Int32 | None = None
 
 
-@dataclass(slots=True)
 class ControllerMetadataReply(Header):
     """Reply to 1005. peers: "<id>:<address>;" for each controller."""
 
@@ -92,7 +84,6 @@ class ControllerMetadataReply(Header):
     peers: str | None = None
 
 
-@dataclass(slots=True)
 class RoleChangedHeader(Header):
     """1008, one-way, to a broker; the body is a SyncStateSet."""
 
@@ -102,7 +93,6 @@ class RoleChangedHeader(Header):
     master_broker_id: int | None = None
 
 
-@dataclass(slots=True)
 class CleanBrokerDataHeader(Header):
     """1011. broker_controller_ids_to_clean: joined by ";"; None: all."""
 
@@ -113,7 +103,6 @@ class CleanBrokerDataHeader(Header):
     invoke_time: int | None = None
 
 
-@dataclass(slots=True)
 class BrokerIdReply(Header):
     """1012, and the replies to 1012 and 1013. next_broker_id: in the reply to 1012 alone."""
 
@@ -122,7 +111,6 @@ class BrokerIdReply(Header):
     next_broker_id: int | None = None
 
 
-@dataclass(slots=True)
 class ApplyBrokerIdHeader(Header):
     """1013. register_check_code: distinguishes this broker from another that applies for the same id."""
 

@@ -1,17 +1,19 @@
-"""Header classes: dataclasses whose fields are the ext fields of one request or reply.
+"""Header classes: structs whose fields are the ext fields of one request or reply.
 
-Field names are RocketMQ's in snake_case (queue_id is queueId on the wire) unless `wire` says otherwise. Values are text
-on the wire: decimal integers, "true" and "false", or the text itself; None is omitted. Reading is as strict as Java's
-parseInt and parseLong, and as lenient as its parseBoolean: everything except "true" in any case is false.
+Field names are RocketMQ's in snake_case (queue_id is queueId on the wire), or `msgspec.field(name=...)` gives the name
+on the wire. Values are text: decimal integers, "true" and "false", or the text itself; None is omitted. Reading is as
+strict as Java's parseInt and parseLong, and as lenient as its parseBoolean: everything except "true" in any case is
+false.
 
 Source: CommandCustomHeader and its subclasses, RemotingCommand.decodeCommandCustomHeader, apache/rocketmq remoting/.
 """
 
-import dataclasses
 import re
 import types
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Self, Union, get_args, get_origin
+
+import msgspec
 
 from .errors import HeaderError
 
@@ -23,20 +25,8 @@ _QUOTED_LENGTH_MAX = 40  # and characters of each
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
-def wire(name: str) -> Any:
-    """Return a required field with this name on the wire instead of the derived one."""
-    return dataclasses.field(metadata={"wire": name})
-
-
-def wire_or(name: str, default: Any) -> Any:
-    """Return an optional field with this name on the wire."""
-    return dataclasses.field(default=default, metadata={"wire": name})
-
-
-class Header:
+class Header(msgspec.Struct, rename="camel"):
     """Base of all header classes: to and from ext fields."""
-
-    __slots__ = ()
 
     @classmethod
     def from_ext(cls, ext: Mapping[str, str]) -> Self:
@@ -80,23 +70,14 @@ def _fields(cls: type[Header]) -> tuple[_Field, ...]:
 
 
 def _learn(cls: type[Header]) -> tuple[_Field, ...]:
-    hints = get_type_hints(cls, include_extras=True)
     fields = []
-    for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # every subclass is a dataclass
-        kind = hints[field.name]
+    for field in msgspec.structs.fields(cls):
+        kind = field.type
         if get_origin(kind) in (Union, types.UnionType):
             (kind,) = (part for part in get_args(kind) if part is not type(None))
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        name = field.metadata.get("wire") or camel_case(field.name)
-        fields.append(_Field(field.name, name, required, kind is str, _READERS[kind]))
+        fields.append(_Field(field.name, field.encode_name, field.required, kind is str, _READERS[kind]))
     _known[cls] = tuple(fields)
     return _known[cls]
-
-
-def camel_case(name: str) -> str:
-    """Return RocketMQ's spelling of one of our field names: queue_id is queueId."""
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
 
 
 def _names(ext: Mapping[str, str]) -> str:

@@ -8,10 +8,11 @@ Source: the classes of remoting/protocol/header, apache/rocketmq; recorded frame
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Self
 
-from .header import Header, Int32, wire, wire_or
+import msgspec
+
+from .header import Header, Int32
 from .topics import DEFAULT_TOPIC
 
 __all__ = [
@@ -57,7 +58,6 @@ EXT_ACCESS_KEY: Final = "AccessKey"
 EXT_SIGNATURE: Final = "Signature"
 
 
-@dataclass(slots=True)
 class SendMessageHeader(Header):
     """10, 324 (long names); 310, 320, 325 (one-letter names). queue_id below 0: the broker chooses.
 
@@ -77,7 +77,7 @@ class SendMessageHeader(Header):
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
     batch: bool = False
-    broker_name: str | None = wire_or("bname", None)
+    broker_name: str | None = msgspec.field(name="bname", default=None)
 
     @classmethod
     def from_ext(cls, ext: Mapping[str, str]) -> Self:
@@ -87,7 +87,7 @@ class SendMessageHeader(Header):
         """
         if "topic" not in ext:
             ext = {long: ext[short] for short, long in _SEND_LONG_NAMES.items() if short in ext}
-        return super(SendMessageHeader, cls).from_ext(ext)
+        return super().from_ext(ext)
 
     def to_ext_v1(self) -> dict[str, str]:
         """Return the ext fields with long names, for codes 10 and 324."""
@@ -128,7 +128,6 @@ _SEND_SHORT_NAMES = {
 _SEND_LONG_NAMES = {short: long for long, short in _SEND_SHORT_NAMES.items()}
 
 
-@dataclass(slots=True)
 class SendResponseHeader(Header):
     """Reply to every send. msg_id: the offset id, for a batch all ids joined by commas; queue_offset: the first one's.
 
@@ -141,11 +140,10 @@ class SendResponseHeader(Header):
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
-    msg_region: str | None = wire_or(EXT_MSG_REGION, None)
-    trace_on: bool | None = wire_or(EXT_TRACE_ON, None)
+    msg_region: str | None = msgspec.field(name=EXT_MSG_REGION, default=None)
+    trace_on: bool | None = msgspec.field(name=EXT_TRACE_ON, default=None)
 
 
-@dataclass(slots=True)
 class PullHeader(Header):
     """11, 361. sys_flag: PullSysFlag. Times in ms; suspend_timeout_millis: the broker may hold the pull for so long.
 
@@ -168,7 +166,6 @@ class PullHeader(Header):
     proxy_froward_client_id: str | None = None
 
 
-@dataclass(slots=True)
 class PullResponseHeader(Header):
     """Reply to 11, 361, with codes 0, 19, 20 and 21 alike. Broker 0 is the master."""
 
@@ -182,7 +179,6 @@ class PullResponseHeader(Header):
     forbidden_type: Int32 | None = None
 
 
-@dataclass(slots=True)
 class SendBackHeader(Header):
     """36: deliver the record at CommitLog `offset` to the group again, after delay_level's delay.
 
@@ -196,10 +192,9 @@ class SendBackHeader(Header):
     origin_topic: str | None = None
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
-    broker_name: str | None = wire_or("bname", None)
+    broker_name: str | None = msgspec.field(name="bname", default=None)
 
 
-@dataclass(slots=True)
 class QueueHeader(Header):
     """31, 32 and all other requests with just a queue."""
 
@@ -207,7 +202,6 @@ class QueueHeader(Header):
     queue_id: Int32
 
 
-@dataclass(slots=True)
 class GetMaxOffsetHeader(Header):
     """30. committed: only up to what replicas have; default true."""
 
@@ -216,7 +210,6 @@ class GetMaxOffsetHeader(Header):
     committed: bool = True
 
 
-@dataclass(slots=True)
 class SearchOffsetHeader(Header):
     """29. timestamp: epoch ms. boundary_type: LOWER (where absent) or UPPER."""
 
@@ -226,7 +219,6 @@ class SearchOffsetHeader(Header):
     boundary_type: str | None = None
 
 
-@dataclass(slots=True)
 class QueryConsumerOffsetHeader(Header):
     """14. set_zero_if_not_found false: an uncommitted offset is QUERY_NOT_FOUND on every queue."""
 
@@ -236,7 +228,6 @@ class QueryConsumerOffsetHeader(Header):
     set_zero_if_not_found: bool | None = None
 
 
-@dataclass(slots=True)
 class UpdateConsumerOffsetHeader(Header):
     """15."""
 
@@ -246,21 +237,18 @@ class UpdateConsumerOffsetHeader(Header):
     commit_offset: int
 
 
-@dataclass(slots=True)
 class OffsetResponseHeader(Header):
     """Reply to 14, 29, 30, 31."""
 
     offset: int
 
 
-@dataclass(slots=True)
 class TimestampResponseHeader(Header):
     """Reply to 32. timestamp: epoch ms, -1 for an empty queue."""
 
     timestamp: int
 
 
-@dataclass(slots=True)
 class QueryMessageHeader(Header):
     """12. Times are store times in epoch ms. unique_key: key is a UNIQ_KEY."""
 
@@ -269,10 +257,9 @@ class QueryMessageHeader(Header):
     max_num: Int32
     begin_timestamp: int
     end_timestamp: int
-    unique_key: bool = wire_or(EXT_UNIQUE_KEY_QUERY, False)
+    unique_key: bool = msgspec.field(name=EXT_UNIQUE_KEY_QUERY, default=False)
 
 
-@dataclass(slots=True)
 class QueryMessageResponseHeader(Header):
     """Reply to 12."""
 
@@ -280,7 +267,6 @@ class QueryMessageResponseHeader(Header):
     index_last_update_phyoffset: int
 
 
-@dataclass(slots=True)
 class ViewMessageHeader(Header):
     """33. offset: CommitLog byte."""
 
@@ -288,7 +274,6 @@ class ViewMessageHeader(Header):
     topic: str | None = None
 
 
-@dataclass(slots=True)
 class EndTransactionHeader(Header):
     """37, one way. commit_or_rollback: 8 commit, 12 rollback, 0 unknown. commit_log_offset: the half message's."""
 
@@ -300,10 +285,9 @@ class EndTransactionHeader(Header):
     from_transaction_check: bool = False
     transaction_id: str | None = None
     topic: str | None = None
-    broker_name: str | None = wire_or("bname", None)
+    broker_name: str | None = msgspec.field(name="bname", default=None)
 
 
-@dataclass(slots=True)
 class CheckTransactionStateHeader(Header):
     """39, broker to client, one way; the body is the half message's record."""
 
@@ -313,10 +297,9 @@ class CheckTransactionStateHeader(Header):
     transaction_id: str | None = None
     offset_msg_id: str | None = None
     topic: str | None = None
-    broker_name: str | None = wire_or("bname", None)
+    broker_name: str | None = msgspec.field(name="bname", default=None)
 
 
-@dataclass(slots=True)
 class ReplyMessageHeader(Header):
     """326, broker to client: the answer to a request message. Hosts are "ip:port"."""
 
@@ -336,7 +319,6 @@ class ReplyMessageHeader(Header):
     unit_mode: bool = False
 
 
-@dataclass(slots=True)
 class RecallMessageHeader(Header):
     """370."""
 
@@ -345,31 +327,27 @@ class RecallMessageHeader(Header):
     producer_group: str | None = None
 
 
-@dataclass(slots=True)
 class RecallMessageResponseHeader(Header):
     """Reply to 370. msg_id: the recalled message's UNIQ_KEY."""
 
     msg_id: str
 
 
-@dataclass(slots=True)
 class ConsumerGroupHeader(Header):
     """38, 40, 203."""
 
     consumer_group: str
 
 
-@dataclass(slots=True)
 class ProducerGroupHeader(Header):
     """204."""
 
     producer_group: str
 
 
-@dataclass(slots=True)
 class UnregisterClientHeader(Header):
     """35."""
 
-    client_id: str = wire("clientID")
+    client_id: str = msgspec.field(name="clientID")
     producer_group: str | None = None
     consumer_group: str | None = None

@@ -2,12 +2,13 @@
 
 import math
 import re
-from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]  # CPython's reader of one string
+from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
 from .errors import BodyError
 from .json_bounds import DEPTH_MAX, ObjectKey
 
+_DECODER = JSONDecoder(strict=False)  # accepts control characters inside a string
 _BLANKS = frozenset(" \t\r\n\f\x00\ufeff")
 _BLANKS_AND_COMMA = _BLANKS | {","}
 _SPACE = re.compile(r"[ \t\r\n\f\x00\ufeff]*")
@@ -145,7 +146,7 @@ class DialectReader:
         quoted = match[0]
         if "\\" in quoted:
             try:
-                text, _ = scanstring(quoted, 1, False)
+                text = _DECODER.decode(quoted)
             except JSONDecodeError:  # decoded separately: the decoder counts the lines of all the text that it gets
                 return None
         else:

@@ -134,7 +134,7 @@ class LedgerMessage(Body, frozen=True, kw_only=True):
     mqtrail: Long = 0
 
     def members(self) -> dict[str, Any]:
-        """Return the members that a Java peer would write, and `mqtrail` where it says something."""
+        """Return the members that a Java peer would write, and `mqtrail` unless it is 0."""
         members = Body.members(self)
         if not self.mqtrail:
             del members["mqtrail"]
@@ -266,17 +266,19 @@ class LedgerMetadataReply(LedgerMessage, frozen=True, kw_only=True):
     """The answer to METADATA. peers: id -> host:port.
 
     end_position, committed_position: where the log of the member ends, and up to where it knows it to be committed, in
-    bytes; None: it is one of Apache's, which tells neither these nor its term.
+    bytes; None: it is one of Apache's, which tells neither these nor its term. instance: of the process, by chance;
+    None: as before.
     """
 
     peers: dict[str, str] | None = None
     end_position: Long | None = None
     committed_position: Long | None = None
+    instance: str | None = None
 
     def members(self) -> dict[str, Any]:
-        """Return the members that a Java peer would write, and the positions where they are known."""
+        """Return the members that a Java peer would write, and positions and instance where they are known."""
         members = super().members()
-        for name in ("endPosition", "committedPosition"):
+        for name in ("endPosition", "committedPosition", "instance"):
             if members[name] is None:
                 del members[name]
         return members
@@ -335,7 +337,7 @@ class _EntryBody(Body, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, value: Any) -> LedgerEntry:
-        """Return the entry of a JSON value. BodyError: it is none."""
+        """Return the entry of a JSON value. BodyError: the value is not an entry."""
         if not isinstance(value, Mapping):
             raise BodyError(f"found a {type(value).__name__} as an entry of a PUSH, expected an object")
         found = cls.read(value)

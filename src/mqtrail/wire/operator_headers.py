@@ -3,8 +3,6 @@
 Source: the classes of remoting/protocol/header, apache/rocketmq.
 """
 
-from dataclasses import dataclass
-
 from .header import Header
 
 __all__ = [
@@ -14,7 +12,6 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
 class CorrectionOffsetHeader(Header):
     """308. filter_groups: groups to leave out, joined by commas."""
 
@@ -23,7 +20,6 @@ class CorrectionOffsetHeader(Header):
     filter_groups: str | None = None
 
 
-@dataclass(slots=True)
 class GroupForbiddenHeader(Header):
     """353. readable None: only query the current value."""
 
@@ -32,7 +28,6 @@ class GroupForbiddenHeader(Header):
     readable: bool | None = None
 
 
-@dataclass(slots=True)
 class ExchangeHaInfoHeader(Header):
     """906, request and reply: a slave reports its master's address, or asks the master for its addresses and
     offsets."""

@@ -11,12 +11,12 @@ def place_text(queue: MessageQueue, queue_offset: int) -> str:
 
 
 def parse_place(text: str) -> tuple[MessageQueue, int]:
-    """Return queue and offset of a place. ValueError: the text is none."""
+    """Return queue and offset of a place. ValueError: the text is not a place."""
     broker, topic, queue = text.split("/")
     queue_id, offset = map(int, queue.split("@"))
     return MessageQueue(topic, broker, queue_id), offset
 
 
 def topic_of_place(text: str) -> str:
-    """Return the topic of a place; '' if the text has none."""
+    """Return the topic of a place; '' if the text has no topic."""
     return [*text.split("/"), ""][1]

@@ -5,7 +5,6 @@ All their codes are above 32767 and travel with JSON headers only. queue_id -1: 
 Source: the classes of remoting/protocol/header, apache/rocketmq 5.3.3.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from .header import Header, Int32
@@ -31,7 +30,6 @@ INIT_FROM_MIN = 0
 INIT_FROM_MAX = 1
 
 
-@dataclass(slots=True)
 class PopHeader(Header):
     """200050. Times are ms; born_time: when the client asked, epoch ms by its clock, 0: now.
 
@@ -53,7 +51,6 @@ class PopHeader(Header):
     attempt_id: str | None = None
 
 
-@dataclass(slots=True)
 class PopResponseHeader(Header):
     """Reply to 200050, with codes 0, 209 and 210 alike. rest_num: messages that still wait in the queues read.
 
@@ -69,7 +66,6 @@ class PopResponseHeader(Header):
     order_count_info: str | None = None
 
 
-@dataclass(slots=True)
 class AckHeader(Header):
     """200051. extra_info: the handle that came with the message; offset: the message's queue offset."""
 
@@ -80,7 +76,6 @@ class AckHeader(Header):
     offset: int
 
 
-@dataclass(slots=True)
 class ChangeInvisibleHeader(Header):
     """200053: AckHeader's fields and the new invisible time in ms, counted from now."""
 
@@ -92,7 +87,6 @@ class ChangeInvisibleHeader(Header):
     invisible_time: int
 
 
-@dataclass(slots=True)
 class ChangeInvisibleResponseHeader(Header):
     """Reply to 200053: the new parts of the message's handle."""
 
@@ -101,7 +95,6 @@ class ChangeInvisibleResponseHeader(Header):
     revive_qid: Int32
 
 
-@dataclass(slots=True)
 class NotificationHeader(Header):
     """200054: reply when there is a message to pop, without popping it."""
 
@@ -114,7 +107,6 @@ class NotificationHeader(Header):
     attempt_id: str | None = None
 
 
-@dataclass(slots=True)
 class NotificationResponseHeader(Header):
     """Reply to 200054."""
 
@@ -122,7 +114,6 @@ class NotificationResponseHeader(Header):
     polling_full: bool = False
 
 
-@dataclass(slots=True)
 class PollingInfoHeader(Header):
     """200055."""
 
@@ -131,14 +122,12 @@ class PollingInfoHeader(Header):
     queue_id: Int32
 
 
-@dataclass(slots=True)
 class PollingInfoResponseHeader(Header):
     """Reply to 200055: how many pops of the group wait at the queue."""
 
     polling_num: Int32
 
 
-@dataclass(slots=True)
 class PeekHeader(Header):
     """200052: like a pop, but the messages stay visible."""
 

@@ -115,7 +115,7 @@ def encode_start_offsets(starts: Iterable[tuple[str, int, int]]) -> str:
 
 
 def decode_start_offsets(text: str) -> dict[QueueName, int]:
-    """Return the start offset of each queue; "" has none. HeaderError: it is not such a text, or names a queue
+    """Return the start offset of each queue; "" has no queues. HeaderError: it is not such a text, or names a queue
     twice."""
     return {(marker, _number(text, name)): _number(text, value) for (marker, name), value in _items(text).items()}
 
@@ -126,7 +126,7 @@ def encode_message_offsets(queues: Iterable[tuple[str, int, Sequence[int]]]) -> 
 
 
 def decode_message_offsets(text: str) -> dict[QueueName, list[int]]:
-    """Return the offsets of each queue's messages; "" has none. HeaderError as decode_start_offsets."""
+    """Return the offsets of each queue's messages; "" has no queues. HeaderError as decode_start_offsets."""
     return {
         (marker, _number(text, name)): [_number(text, offset) for offset in value.split(",")]
         for (marker, name), value in _items(text).items()

@@ -303,7 +303,7 @@ def check_record(buffer: Buffer, position: int = 0, *, crc: bool = True) -> Reco
 
 
 def properties_text(buffer: Buffer, start: int, end: int) -> bytes:
-    """Return the properties text of the record at [start, end) without checking the rest. RecordError: it has none."""
+    """Return the properties text of the record at [start, end); the rest is not checked. RecordError: no record."""
     try:
         flags = buffer[start + 39]
         at = start + 88 if not flags & _V6_BITS else start + 88 + 12 * ((flags >> 4 & 1) + (flags >> 5 & 1))

@@ -49,7 +49,7 @@ class SettingUnit(NamedTuple):
 
 
 def whole(text: str) -> int:
-    """Return a number as Java's long has it. ValueError: it is none, or has more than 64 bits."""
+    """Return a number as Java's long has it. ValueError: the text is not a number of 64 bits."""
     number = int(text) if len(text) <= 40 else LONG_MAX + 1
     if not -LONG_MAX - 1 <= number <= LONG_MAX:
         raise ValueError("found a number of more than 64 bits")

@@ -177,8 +177,10 @@ _END_TRANSACTION = (
 _RECALL = (_TIME_STAMP, _REGION_ID, _GROUP_NAME, _TOPIC, _MSG_ID, _IS_SUCCESS)
 
 _OUR_KINDS = {
-    **dict.fromkeys(["timeStamp", "fromMs", "toMs", "storeTimestamp", "dueMs"], FieldKind.TIME),
-    **dict.fromkeys(["sequence", "droppedTotal", "count"], FieldKind.COUNT),
+    **dict.fromkeys(["timeStamp", "fromMs", "toMs", "storeTimestamp", "dueMs", "beforeUntilMs"], FieldKind.TIME),
+    **dict.fromkeys(
+        ["sequence", "droppedTotal", "count", "epoch", "beforeEpoch", "fromOffset", "toOffset"], FieldKind.COUNT
+    ),
     # The sender sets bornTimestamp: the broker's record is valid with any value.
     **dict.fromkeys(["queueOffset", "consumerOffset", "physicalOffset", "bornTimestamp"], _LONG),
     **dict.fromkeys(
@@ -257,6 +259,11 @@ TRACE_LAYOUTS: Final[Mapping[str, tuple[Layout, ...]]] = {
     ),
     "DeadLettered": _ours(
         "DeadLettered", "timeStamp brokerName groupName topic msgId originMsgId reconsumeTimes cause clientId"
+    ),
+    "BrokerEvent": _ours(
+        "BrokerEvent",
+        "timeStamp clusterName brokerName event brokerId address epoch reason beforeId beforeAddress beforeEpoch"
+        " beforeUntilMs fromOffset toOffset detail",
     ),
 }
 

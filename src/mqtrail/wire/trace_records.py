@@ -7,13 +7,17 @@ in snake_case; all times are epoch ms, all costs ms. Text is None if the record 
 Source: TraceBean, TraceContext, TraceType, ConsumeReturnType, MessageType, apache/rocketmq client/ and common/.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final, TypeAlias
 
+import msgspec
+
 __all__ = [
+    "BROKER_EVENTS_KEY",
     "TRACE_DETAIL_LENGTH_MAX",
     "TRACE_VERSION",
+    "BrokerEvent",
+    "BrokerEventKind",
     "ConsumeReturnType",
     "DeadLetterCause",
     "DeadLettered",
@@ -40,6 +44,8 @@ __all__ = [
 
 TRACE_DETAIL_LENGTH_MAX: Final = 200  # characters of SubResult.detail; the writer cuts
 TRACE_VERSION: Final = 1  # TraceBatch.ver
+BROKER_EVENTS_KEY: Final = "mqtrail-broker-events"
+"""KEYS of trace messages with BrokerEvents: neither an id nor a key of a user."""
 
 
 class MessageType(IntEnum):
@@ -102,8 +108,18 @@ class DeadLetterCause(StrEnum):
     ORDERED_GIVE_UP = "ORDERED_GIVE_UP"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pub:
+class BrokerEventKind(StrEnum):
+    """BrokerEvent.event."""
+
+    STARTED = "STARTED"
+    STOPPED = "STOPPED"
+    BECAME_MASTER = "BECAME_MASTER"
+    BECAME_SLAVE = "BECAME_SLAVE"
+    TRUNCATED = "TRUNCATED"
+    DROPPED = "DROPPED"
+
+
+class Pub(msgspec.Struct, frozen=True, kw_only=True):
     """A send with a reply. msg_id and offset_msg_id are comma-joined for a batch.
 
     time_stamp: just before the send (Go: after it). body_length: bytes as sent, so compressed. client_host is read
@@ -126,8 +142,7 @@ class Pub:
     client_host: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubBefore:
+class SubBefore(msgspec.Struct, frozen=True, kw_only=True):
     """A message is delivered to a listener. request_id is the same for all messages of one call, and in its
     SubAfter."""
 
@@ -141,8 +156,7 @@ class SubBefore:
     client_host: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubAfter:
+class SubAfter(msgspec.Struct, frozen=True, kw_only=True):
     """The listener has returned. cost_time: that of the call, divided by the number of its messages.
 
     context_code, time_stamp and group_name are None in layouts that lack them (trace_layouts).
@@ -158,8 +172,7 @@ class SubAfter:
     group_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndTransaction:
+class EndTransaction(msgspec.Struct, frozen=True, kw_only=True):
     """A producer is about to report the end of its transaction. The report is one-way and may be lost."""
 
     time_stamp: int
@@ -176,8 +189,7 @@ class EndTransaction:
     from_transaction_check: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recall:
+class Recall(msgspec.Struct, frozen=True, kw_only=True):
     """The recall of a delayed message. is_success: whether it was recalled."""
 
     time_stamp: int
@@ -188,8 +200,7 @@ class Recall:
     is_success: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceBatch:
+class TraceBatch(msgspec.Struct, frozen=True, kw_only=True):
     """First record of each trace message of our client: a gap in sequence (1, 2, 3… per start_id) is a lost trace
     message.
 
@@ -204,8 +215,7 @@ class TraceBatch:
     dropped_total: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceLoss:
+class TraceLoss(msgspec.Struct, frozen=True, kw_only=True):
     """A client or broker dropped count records of [from_ms, to_ms]."""
 
     client_id: str | None = None
@@ -216,8 +226,7 @@ class TraceLoss:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceEnd:
+class TraceEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The last record of a consumer that stops normally: it hands over no more messages."""
 
     time_stamp: int | None = None
@@ -226,8 +235,7 @@ class TraceEnd:
     start_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PubAttempt:
+class PubAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt to send: written for failed attempts, one-way sends, and successful retries.
 
     send_id: the same for the attempts of one send of the application. is_final: it is the last one.
@@ -253,8 +261,7 @@ class PubAttempt:
     body_length: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubResult:
+class SubResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one message in a listener, and its time. result: a ConsumeReturnType's name."""
 
     request_id: str | None = None
@@ -272,8 +279,7 @@ class SubResult:
     detail: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommit:
+class OffsetCommit(msgspec.Struct, frozen=True, kw_only=True):
     """A client committed consumer_offset to the broker: the offset that its group reads next."""
 
     time_stamp: int | None = None
@@ -285,8 +291,7 @@ class OffsetCommit:
     client_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
     """Our broker stored a message. kind: a StoredKind."""
 
     time_stamp: int | None = None
@@ -305,8 +310,7 @@ class Stored:
     kind: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivered:
+class Delivered(msgspec.Struct, frozen=True, kw_only=True):
     """Our broker delivered messages in one pull. offsets: their queue offsets, comma-joined."""
 
     time_stamp: int | None = None
@@ -318,8 +322,7 @@ class Delivered:
     client_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentBack:
+class SentBack(msgspec.Struct, frozen=True, kw_only=True):
     """A group sent a message back. due_ms: when it is delivered again."""
 
     time_stamp: int | None = None
@@ -334,8 +337,7 @@ class SentBack:
     client_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLettered:
+class DeadLettered(msgspec.Struct, frozen=True, kw_only=True):
     """A message was moved to its group's dead-letter topic. cause: a DeadLetterCause."""
 
     time_stamp: int | None = None
@@ -347,6 +349,34 @@ class DeadLettered:
     reconsume_times: int | None = None
     cause: str | None = None
     client_id: str | None = None
+
+
+class BrokerEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker started, stopped, changed its role or removed the end of its log. event: a BrokerEventKind.
+
+    broker_id: its number at the controllers, the id of its DLedger member, or its id in routes. epoch: of the master,
+    or the term. reason: why, for example that of the election. before_…: the master before, as this broker knew it, and
+    until when it knew it. from_offset: of a new master the end of its log, of TRUNCATED the first removed byte;
+    to_offset: the end of what was removed. detail: of TRUNCATED the file that has it.
+
+    A broker that is not master cannot write. It sends its events to its master, which stores them.
+    """
+
+    time_stamp: int | None = None
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    event: str | None = None
+    broker_id: str | None = None
+    address: str | None = None
+    epoch: int | None = None
+    reason: str | None = None
+    before_id: str | None = None
+    before_address: str | None = None
+    before_epoch: int | None = None
+    before_until_ms: int | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    detail: str | None = None
 
 
 TraceRecord: TypeAlias = (
@@ -365,4 +395,5 @@ TraceRecord: TypeAlias = (
     | Delivered
     | SentBack
     | DeadLettered
+    | BrokerEvent
 )

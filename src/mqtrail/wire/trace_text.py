@@ -12,7 +12,7 @@ Source: TraceDataEncoder, AsyncTraceDispatcher, apache/rocketmq client/.
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final
 
 from .trace_layouts import (
@@ -199,7 +199,7 @@ def _value_of(field: TraceField, text: str) -> str | int | bool | None:
 
 
 _DEFAULTS = {
-    name: {field.name: ABSENT.get(name, {}).get(field.name) for field in fields(kind)}
+    name: {field: ABSENT.get(name, {}).get(field) for field in kind.__struct_fields__}
     for name, kind in RECORD_CLASSES.items()
 }
 for _name, _layouts in TRACE_LAYOUTS.items():

@@ -18,7 +18,7 @@ LATE_MS = 15_000
 
 
 class Log:
-    end_offset = END
+    end_offset = flushed_offset = END
 
 
 def slave(broker_id: int, acked_offset: int, *, is_learner: bool = False, late_ms: int = 0) -> EpochSender:
@@ -52,6 +52,17 @@ def asked(found: Replicas) -> list[int] | None:
 def test_a_master_alone_confirms_what_it_has() -> None:
     found = replicas()
     assert (found.confirm_offset, found.replicated_offset, found.review(NOW_MS)) == (END, END, None)
+
+
+def test_slaves_show_what_the_master_cannot_lose() -> None:
+    """Under SYNC_FLUSH a power cut takes what it has not flushed, and it may be master again without that."""
+    log = Log()
+    log.flushed_offset = END - 7
+    for ids in ((), (2,)):
+        for sync_flush, confirmed in ((True, END - 7), (False, END)):
+            found = replicas(*ids, log=log, sync_flush=sync_flush)
+            found.add("a", slave(2, END))
+            assert found.confirm_offset == confirmed
 
 
 def test_sends_wait_for_all_in_sync_replicas() -> None:

@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 class End:
-    end_offset = 1_000 * MIB
+    end_offset = flushed_offset = 1_000 * MIB
 
 
 class Slave(LogSender):

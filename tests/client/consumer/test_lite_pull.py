@@ -384,6 +384,21 @@ async def test_broadcasting_keeps_its_offsets_locally(tmp_path: Path) -> None:
         assert committed(cluster) == {}
 
 
+async def test_the_trace_has_no_local_offsets(tmp_path: Path) -> None:
+    """An OffsetCommit is the group's offset at a broker; each member of a broadcasting group has offsets of its own."""
+    async with fake_cluster({"orders": 1, "RMQ_SYS_TRACE_TOPIC": 1}) as cluster:
+        (broker,) = cluster.brokers
+        put(broker, "orders", b"0")
+        trace = TraceConfig(spool_dir=tmp_path, linger_ms=10)
+        config = replace(LITE, model=MessageModel.BROADCASTING, offset_dir=tmp_path, trace=trace)
+        async with LitePullConsumer("CG", cluster.namesrv, {"orders": "*"}, config=config, trace=True) as consumer:
+            assert await bodies_of(consumer, 1) == [b"0"]
+            await consumer.commit()
+        records = [one for each in broker.messages("RMQ_SYS_TRACE_TOPIC") for one in decode_trace(each.body)[0]]
+        assert {type(one).__name__ for one in records} >= {"SubBefore", "SubAfter"}
+        assert not any(type(one).__name__ == "OffsetCommit" for one in records)
+
+
 async def test_the_trace_tells_what_was_polled(tmp_path: Path) -> None:
     """There are two Sub records per message with context code 0, as Java's poll writes them."""
     async with fake_cluster({"orders": 1, "RMQ_SYS_TRACE_TOPIC": 1}) as cluster:

@@ -2,6 +2,7 @@
 
 import asyncio
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from mqtrail.client import (
 from mqtrail.client.core.composer import Composer
 from mqtrail.client.core.outgoing import Outgoing
 from mqtrail.wire import (
+    BatchItem,
     FrameDecoder,
     Message,
     MessageIllegal,
@@ -37,6 +39,7 @@ from mqtrail.wire import (
     decode_command,
     decode_properties,
     decode_trace,
+    encode_properties,
     java_string_hash,
 )
 from tests.waiting import until
@@ -358,6 +361,36 @@ def test_a_batch_that_cannot_be_sent_says_why() -> None:
     ]:
         with pytest.raises(InvalidMessage, match=text):
             composer.batch(messages)
+
+
+@given(st.lists(st.tuples(st.binary(min_size=1, max_size=50), st.text("aé1", min_size=1, max_size=9)), min_size=1))
+def test_an_encoded_batch_equals_one_of_messages(of: list[tuple[bytes, str]]) -> None:
+    """The same items, ids and properties, with and without a namespace."""
+    for namespace in ("", "NS"):
+        first, second = (
+            Composer("PG", ProducerConfig(), partial(next, map(str, count())), namespace) for _ in range(2)
+        )
+        messages = [Message("orders", body, keys=keys, properties={"p": keys}) for body, keys in of]
+        items = [BatchItem(one.body, encode_properties(one.wire_properties()).encode()) for one in messages]
+        general, encoded = first.batch(messages), second.encoded("orders", items)
+        assert {name: getattr(general, name) for name in general.__slots__} == {
+            name: getattr(encoded, name) for name in general.__slots__
+        }
+
+
+def test_an_encoded_batch_that_cannot_be_sent_says_why() -> None:
+    """As one of messages."""
+    composer = Composer("PG", ProducerConfig(body_size_max=100), lambda: "id")
+    for topic, items, text in [
+        ("a", [], "at least one"),
+        ("%RETRY%g", [BatchItem(b"x")], "one by one"),
+        ("a b", [BatchItem(b"x")], "topic"),
+        ("a", [BatchItem(b"")], "body"),
+        ("a", [BatchItem(b"x", b"p" * 32_767)], "at most 32767"),
+        ("a", [BatchItem(b"x" * 60)] * 2, "smaller batches"),
+    ]:
+        with pytest.raises(InvalidMessage, match=text):
+            composer.encoded(topic, items)
 
 
 @given(

@@ -9,6 +9,7 @@ import pytest
 from mqtrail.client import InstanceConfig, Producer, ProducerConfig, SendFailed
 from mqtrail.client.core import RouteNotFound
 from mqtrail.client.core.faults import FaultTable, QueueChooser
+from mqtrail.client.producer import sending
 from mqtrail.client.producer.detector import Detector
 from mqtrail.wire import (
     BrokerData,
@@ -348,6 +349,22 @@ async def test_no_name_server_makes_a_send_wait_longer_than_its_timeout() -> Non
                     await producer.send(Message("orders", b"x"), queue=queue, timeout_ms=1_000)
             assert [one.outcome for one in failed.value.attempts] == ["TIMEOUT", "NOT_SENT"]
             assert len(broker.of(SEND)) == 1
+
+
+async def test_the_send_after_a_silent_master_goes_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The route is requested while the first send waits in vain: the next one does not wait for the old master too."""
+    monkeypatch.setattr(sending, "SILENT_S", 0.02)
+    monkeypatch.setattr(sending, "LOOK_S", 0.02)
+    config = ProducerConfig(retry_count=0)
+    async with fake_cluster({}, 2) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
+        first, second = cluster.brokers
+        before, after = {0: first.address, 2: second.address}, {0: second.address}
+        cluster.name_server.script = group_route(before, before, after)
+        first.script = on_code(SEND, SILENT)
+        with pytest.raises(MQError):
+            await producer.send(Message("orders", b"x"), timeout_ms=1_500)
+        await producer.send(Message("orders", b"y"), timeout_ms=60_000)
+        assert (len(first.of(SEND)), second.stored("orders")) == (1, [b"y"])
 
 
 async def test_a_send_begins_when_there_is_a_master() -> None:

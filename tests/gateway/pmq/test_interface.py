@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import json
+import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mqtrail.client import MessageQueue, SyncAdmin
-from mqtrail.wire import SubscriptionGroupConfig
+from mqtrail.gateway.caller import problem_of_error
+from mqtrail.gateway.pmq import PmqInterface
+from mqtrail.gateway.pmq.broker import PmqBroker, pulled
+from mqtrail.gateway.problems import Problem
+from mqtrail.gateway.publishing import ANY_QUEUE
+from mqtrail.wire import (
+    Host,
+    Message,
+    MessageExt,
+    MQError,
+    Perm,
+    ServiceNotAvailable,
+    SubscriptionGroupConfig,
+    SystemError_,
+    TopicConfig,
+)
 
 from ..conftest import Door
+from ..test_bounds import FakeBroker
 
 RECORDED = [json.loads(line) for line in (Path(__file__).parents[2] / "golden" / "pmq.jsonl").read_text().splitlines()]
 CONSUMER, META = "/api/client/consumer/", "/api/server/meta/"
@@ -127,7 +146,17 @@ def test_answers_have_the_recorded_shape(world: World, row: dict[str, str]) -> N
     if not row["answer"]:
         assert found.content == b""
         return
-    assert found.json()["suc"] is answer["suc"], found.text
+    for name in (
+        "suc",
+        "deleted",
+        "heatbeatTime",
+        "bakUrl",
+        "consumerDeleted",
+        "brokerMetaMode",
+        "groupFlag",
+        "metricUrl",
+    ):
+        assert found.json().get(name) == answer.get(name), (name, found.text)
     if answer.get("consumerGroups"):
         for one in (answer, got := found.json()):
             (group,) = one["consumerGroups"].values()
@@ -313,3 +342,73 @@ def test_a_request_with_a_wrong_part_stores_nothing(door: Door) -> None:
         for queue in (first, second):
             pull = {"queueId": queue, "offsetStart": 0, "offsetEnd": 50}
             assert ok(door, f"{CONSUMER}pullData", **pull)["msgs"] == []
+
+
+def test_the_time_of_a_message_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pmq's client reads exactly this format, in its own zone; the column had seconds, so ms are 000."""
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    time.tzset()
+    try:
+        host = Host("127.0.0.1", 1)
+        kept = MessageExt("t", b"x", 0, {}, 0, 0, 0, 0, 0, host, 1_795_342_797_987, host, 0, 0, 0, 1, "broker-a")
+        assert pulled(kept)["sendTime"] == "2026-11-22 18:19:57:000"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_the_address_that_a_publisher_names_is_kept(door: Door) -> None:
+    """pmq shows it as sendIp, also behind a proxy; without it, that of the connection."""
+    arrange(door, "named", "names", 1)
+    for more in ({"clientIp": "192.0.2.2"}, {}, {"clientIp": "127.0.0.1"}):
+        ok(door, f"{CONSUMER}publish", topicName="names", msgs=[{"body": "x"}], **more)
+    (queue,) = ok(door, f"{META}getTopicQueueIds", topicNames=["names"])["topicQueues"]["names"]
+    got = ok(door, f"{CONSUMER}pullData", queueId=queue, offsetStart=0, offsetEnd=9)["msgs"]
+    assert [one["sendIp"] for one in got] == ["192.0.2.2", "127.0.0.1", "127.0.0.1"]
+
+
+class ClosedQueue:
+    """A sender to a broker whose queue 0 is closed."""
+
+    def __init__(self, error: MQError) -> None:
+        self.stored: list[int] = []
+        self._error = error
+
+    async def publish(self, messages: list[Message], repeatable: None, host: Host, queue_id: int = ANY_QUEUE) -> None:
+        if queue_id == 0:
+            raise problem_of_error(self._error) from self._error
+        self.stored.append(queue_id)
+
+
+@pytest.mark.parametrize(
+    ("is_strict", "error", "stored"),
+    [
+        (False, ServiceNotAvailable("found it closed"), [ANY_QUEUE]),
+        (True, ServiceNotAvailable("found it closed"), []),
+        (False, SystemError_("found no answer: perhaps stored"), []),
+    ],
+)
+async def test_a_queue_that_takes_nothing_is_replaced_unless_the_client_insists(
+    is_strict: bool, error: MQError, stored: list[int]
+) -> None:
+    """As in pmq; not if the message may be stored."""
+    sender = ClosedQueue(error)
+    door: Any = SimpleNamespace(_publisher=sender)
+    broker = PmqBroker(FakeBroker(), Host("127.0.0.1", 1))
+    with nullcontext() if stored else pytest.raises(Problem):
+        await PmqInterface._store(door, [Message("t", b"x")], 0, broker, is_strict=is_strict)
+    assert sender.stored == stored
+
+
+def test_a_topic_that_takes_nothing_has_no_writable_queue(door: Door) -> None:
+    """pmq's partition selectors choose among them."""
+    arrange(door, "reading", "reads", 2)
+    with SyncAdmin(door.running.namesrv_address) as admin:
+        admin.create_topic(TopicConfig("reads", 2, 2, int(Perm.READ)))
+    assert ok(door, f"{META}getTopicQueueIds", topicNames=["reads"])["topicQueues"] == {"reads": []}
+
+
+def test_a_load_balancer_of_pmq_finds_the_door(door: Door) -> None:
+    """It asks /hs."""
+    answer = door.http.get("/hs")
+    assert (answer.status_code, answer.text) == (200, "OK")

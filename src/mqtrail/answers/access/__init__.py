@@ -8,6 +8,7 @@ from .accounts import Accounts, AccountsFailed, ApiToken, UserAccount
 from .config import AccessConfig
 from .desk import AccessDesk, TooManyTries
 from .model import (
+    IN_CLUSTER,
     LOCAL,
     Grant,
     InvalidAccount,
@@ -27,9 +28,10 @@ from .saved import (
     SavedSearches,
     SearchesFailed,
 )
-from .seen import KnownClusters, SeenSources
+from .seen import KnownClusters, SeenCluster, SeenSources
 
 __all__ = [
+    "IN_CLUSTER",
     "LOCAL",
     "SEARCHES_FILE",
     "SEARCH_NAME_SIZE_MAX",
@@ -50,6 +52,7 @@ __all__ = [
     "SavedSearch",
     "SavedSearches",
     "SearchesFailed",
+    "SeenCluster",
     "SeenSources",
     "SignedOut",
     "TooManyTries",

@@ -85,6 +85,11 @@ class AccessConfig:
                 found.append(grant)
         return tuple(found)
 
+    def named_grants(self) -> tuple[Grant, ...]:
+        """Return the roles that the settings name: those of all groups, and those of users without an account."""
+        of_groups = (Grant.parse(text.rpartition("=")[2]) for text in self.group_roles)
+        return (*of_groups, *self.defaults())
+
     def defaults(self) -> tuple[Grant, ...]:
         """Return the roles of users without an account."""
         return tuple(map(Grant.parse, self.default_roles))

@@ -10,7 +10,16 @@ from typing import Any
 from mqtrail.client import ClusterLag
 
 from ..lookup import Answers
-from ..model import LatencySegment, Report, SearchAnswer, SearchConditions, Status, TraceAnswer, Trajectory
+from ..model import (
+    BrokerChanges,
+    LatencySegment,
+    Report,
+    SearchAnswer,
+    SearchConditions,
+    Status,
+    TraceAnswer,
+    Trajectory,
+)
 from ..queries import QueryAnswer
 from ..sources import Sources
 from ..summaries import (
@@ -113,6 +122,10 @@ class ConfinedAnswers(Answers):
         raise self._refused()
 
     def history(self, *arguments: Any, **settings: Any) -> VerdictHistory:
+        """Refuse: it is about all topics."""
+        raise self._refused()
+
+    def broker_changes(self, *arguments: Any, **settings: Any) -> BrokerChanges:
         """Refuse: it is about all topics."""
         raise self._refused()
 

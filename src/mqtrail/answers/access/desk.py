@@ -54,6 +54,10 @@ class AccessDesk:
         self._first, self._first_end_ms = digest_of(token), now_ms() + FIRST_MS
         return token
 
+    def named_grants(self) -> tuple[Grant, ...]:
+        """Return the roles of all users and of the settings. AccountsFailed."""
+        return (*(grant for one in self.accounts.all().values() for grant in one.grants), *self.config.named_grants())
+
     def address_of(self, peer: str, forwarded: str) -> str:
         """Return the address of the client: of a trusted proxy's client it is the last one that the proxy names.
 

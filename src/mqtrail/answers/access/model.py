@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -46,6 +46,8 @@ RIGHTS: Final = {
     PersonRole.ADMIN: frozenset(Right),
 }
 NAME: Final = re.compile(r"[\w.@+-]{1,128}")
+IN_CLUSTER: Final = ":"
+"""Between the name of a cluster of a console with several and that of a RocketMQ cluster in it."""
 _GRANT: Final = re.compile(r"(viewer|operator|admin)(\+bodies)?(?:@([^/@\s]{1,255}))?(?:/([^/@\s]{1,255}))?")
 
 
@@ -53,7 +55,8 @@ _GRANT: Final = re.compile(r"(viewer|operator|admin)(\+bodies)?(?:@([^/@\s]{1,25
 class Grant:
     """A role, perhaps in one cluster or on one topic. cluster, topic: '' for all; a topic's final * matches any rest.
 
-    Its text is `ROLE[+bodies][@CLUSTER][/TOPIC]`, for example `viewer+bodies@prod/orders`.
+    Its text is `ROLE[+bodies][@CLUSTER][/TOPIC]`, for example `viewer+bodies@prod/orders`. In a console with several
+    clusters, CLUSTER is `NAME` of its file or `NAME:CLUSTER`.
     """
 
     role: PersonRole
@@ -102,13 +105,18 @@ class Person:
         """Return whether a grant gives a right in a cluster on a topic. '': in all of them, on all of them."""
         return any(one.gives(right) and one.covers(cluster, topic) for one in self.grants)
 
-    def within(self, name: str, names: Collection[str]) -> Person:
-        """Return the person with the roles that hold in one of several clusters of a console. names: of all of them.
+    def within(self, name: str) -> Person:
+        """Return the person with the roles that hold in one of several clusters of a console.
 
-        A role in this cluster holds in all of it, one in another of them not at all. Any other name is one of RocketMQ.
+        A role in this cluster (`@NAME`) holds in all of it, one in a RocketMQ cluster of it (`@NAME:CLUSTER`) in that
+        one. A role in any other cluster holds not at all, also if that one is not in the console's file (any more).
         """
-        kept = (one for one in self.grants if one.cluster == name or one.cluster not in names)
-        return Person(self.name, tuple(replace(one, cluster="") if one.cluster == name else one for one in kept))
+        kept = []
+        for one in self.grants:
+            outer, _, inner = one.cluster.partition(IN_CLUSTER)
+            if not one.cluster or outer == name:
+                kept.append(replace(one, cluster=inner))
+        return Person(self.name, tuple(kept))
 
 
 LOCAL: Final = Person("", (Grant(PersonRole.ADMIN),))

@@ -24,6 +24,7 @@ from ..changes import (
     DeleteTopic,
     RecallMessage,
     ResendDeadLetters,
+    ResendEdited,
     ResendMessage,
     ResetOffsets,
     ResumeChecks,
@@ -46,6 +47,7 @@ from ..cluster import (
     TopicsAnswer,
 )
 from ..doctor import Diagnosis
+from ..joined import ClusterOverview
 from ..operations import BrokerAccessAnswer, NameServersAnswer, ReplicationAnswer
 from ..sources import Sources
 from ..summaries import ShownIncident
@@ -136,9 +138,8 @@ class SeenSources:
 
     def check_plan(self, change: Change, plan: ChangePlan) -> None:
         """Raise NotAllowed unless the person may send a message again to the topic that it names, as any sender can."""
-        if isinstance(change, ResendMessage) and change.is_to_topic:
-            for step in plan.steps:
-                self.check(Right.OPERATE, step.after)
+        if isinstance(change, ResendMessage | ResendEdited) and change.is_to_topic:
+            self.check(Right.OPERATE, plan.steps[0].after)
 
     def check_incident(self, one: ShownIncident | None = None) -> None:
         """Raise NotAllowed unless the person may operate all topics of an incident's cluster; None: of any cluster."""
@@ -183,6 +184,11 @@ class SeenCluster:
 
     seen: SeenSources
     live: ClusterAnswers
+
+    def overview(self) -> ClusterOverview:
+        """Return brokers, name servers and lag, found once for all who watch them."""
+        self.seen.check(Right.READ)
+        return self.live.overview()
 
     def brokers(self) -> BrokersAnswer:
         """Return every broker with its counters."""
@@ -273,7 +279,7 @@ def needed(change: Change) -> tuple[Right, str]:
     match change:
         case ResetOffsets() | CloneOffsets() | SetOffset():
             return Right.OPERATE, change.topic
-        case ResendMessage() | ConsumeDirectly():
+        case ResendMessage() | ResendEdited() | ConsumeDirectly():
             return Right.OPERATE, topic_of_place(change.place)
         case ResendDeadLetters() | ResumeChecks():
             return Right.OPERATE, ""

@@ -1,4 +1,4 @@
-"""What a rule measures now. What cannot be measured is unknown, never good."""
+"""The value of a rule now. A value that cannot be measured is unknown, never good."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROWTH_MS: Final = 5_000  # between the two readings of the lag
 
 
 class AlertPhase(StrEnum):
-    """What is known of a subject of a rule."""
+    """The known values of a subject of a rule."""
 
     GOOD = "good"
     BAD = "bad"

@@ -1,4 +1,4 @@
-"""Alerts in the formats of their channels, and sending them. What comes from messages is text: no markup, no links."""
+"""Alerts in the formats of their channels, and sending them. Values of messages are text: no markup, no links."""
 
 from __future__ import annotations
 

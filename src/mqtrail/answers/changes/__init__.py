@@ -6,6 +6,7 @@ A change is a value. `ClusterChanges.plan` says which requests it sends and what
 
 from mqtrail.net import Actor, AuditAnswer, AuditedChange, AuditFailed, AuditLog, read_audit
 
+from .edited_kinds import ResendEdited, is_editable
 from .group_kinds import RETRIES_MAX, DeleteGroup, SetGroup
 from .kinds import LETTERS_MAX, Change, ConsumeDirectly, ResendDeadLetters, ResendMessage, ResetOffsets
 from .model import (
@@ -50,6 +51,7 @@ __all__ = [
     "NothingToChange",
     "RecallMessage",
     "ResendDeadLetters",
+    "ResendEdited",
     "ResendMessage",
     "ResetOffsets",
     "ResumeChecks",
@@ -58,6 +60,7 @@ __all__ = [
     "SetGroup",
     "SetOffset",
     "SetTopic",
+    "is_editable",
     "is_secret_setting",
     "plan_of",
     "read_audit",

@@ -35,7 +35,7 @@ class SetGroup:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """There is none: `mqtrail group create` does not keep the other settings of a group."""
+        """Return no command: `mqtrail group create` does not keep the other settings of a group."""
         return ()
 
     def plan(self, admin: SyncAdmin) -> Planned:

@@ -10,24 +10,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
-from mqtrail.client import END_MS_MAX, Gathered, Resent, SyncAdmin
+from mqtrail.client import END_MS_MAX, Gathered, SyncAdmin
 from mqtrail.wire import (
     END_MS,
     FIRST_MS,
     MessageExt,
     MessageQueue,
-    MQError,
     QueueOffsets,
     RequestCode,
     place_text,
     resend_target,
 )
 
+from .edited_kinds import ResendEdited
 from .group_kinds import DeleteGroup, SetGroup
 from .model import ChangeOutcome, ChangeStep, Fate, InvalidChange, NothingToChange, Planned
 from .offset_kinds import CloneOffsets, SetOffset, step_of
 from .setting_kinds import SetBrokerSettings
-from .stored import message_at
+from .stored import message_at, outcome_of
 from .topic_kinds import DeleteTopic, SetTopic
 from .waiting_kinds import RecallMessage, ResumeChecks, SetConsumeMode
 
@@ -42,7 +42,7 @@ class Plannable(Protocol):
 
     @property
     def requests(self) -> tuple[RequestCode, ...]:
-        """What is sent to the cluster to do it."""
+        """The requests that make the change on the cluster."""
 
     @property
     def is_moving(self) -> bool:
@@ -156,7 +156,7 @@ class ResendDeadLetters:
         for one in admin.resend_dead_letters(
             self.group, msg_ids=self._wanted(), to_topic=self.is_to_topic, count_max=self.count_max
         ):
-            yield _outcome_of(one)
+            yield outcome_of(one)
 
     def _wanted(self) -> frozenset[str] | None:
         if not 0 < self.count_max <= LETTERS_MAX or len(self.msg_ids) > LETTERS_MAX:
@@ -192,7 +192,7 @@ class ResendMessage:
 
     def perform(self, admin: SyncAdmin) -> Iterator[ChangeOutcome]:
         """Send it."""
-        yield _outcome_of(admin.resend_message(message_at(admin, self.place), self.group, to_topic=self.is_to_topic))
+        yield outcome_of(admin.resend_message(message_at(admin, self.place), self.group, to_topic=self.is_to_topic))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +243,7 @@ Change: TypeAlias = (
     | SetOffset
     | ResendDeadLetters
     | ResendMessage
+    | ResendEdited
     | ConsumeDirectly
     | SetTopic
     | DeleteTopic
@@ -259,14 +260,6 @@ Change: TypeAlias = (
 def place_of(message: MessageExt) -> str:
     """Return broker/topic/queue@offset of a stored message."""
     return place_text(MessageQueue(message.topic, message.broker_name, message.queue_id), message.queue_offset)
-
-
-def _outcome_of(one: Resent) -> ChangeOutcome:
-    msg_id = one.message.msg_id
-    if one.result is None:
-        return ChangeOutcome.of_error(msg_id, one.error or MQError("no answer"))
-    place = place_text(one.result.queue, one.result.queue_offset)
-    return ChangeOutcome(msg_id, Fate.DONE, one.result.status.value, place)
 
 
 def _failures(gathered: Gathered[Any]) -> list[str]:

@@ -13,6 +13,7 @@ from mqtrail.net import Actor, AuditAnswer, AuditFailed, AuditLog, read_audit
 from mqtrail.wire import MQError
 
 from ..model import Scope
+from .edited_kinds import ResendEdited
 from .kinds import Change
 from .model import ChangedMeanwhile, ChangeOutcome, ChangePlan, ChangeResult, NothingToChange, basis_of
 
@@ -99,7 +100,10 @@ class ClusterChanges:
 def plan_of(change: Change, admin: SyncAdmin, namesrv: str) -> ChangePlan:
     """Return what a change would do now. MQError, NothingToChange, InvalidChange."""
     planned = change.plan(admin)
-    parameters = {name: value for name, value in asdict(change).items() if name != "action"}
+    if isinstance(change, ResendEdited):
+        parameters = change.recorded
+    else:
+        parameters = {name: value for name, value in asdict(change).items() if name != "action"}
     return ChangePlan(
         _scope(namesrv, planned.omissions),
         change.action,

@@ -202,7 +202,7 @@ class SetConsumeMode:
 
 
 def _given_up_at(admin: SyncAdmin, place: str) -> MessageExt:
-    """Return the half message at a place. InvalidChange: it is none that was given up. NoMessage."""
+    """Return the half message at a place. InvalidChange: it was not given up. NoMessage."""
     found = message_at(admin, place)
     if found.topic != TRANS_CHECK_MAX_TIME_TOPIC:
         raise InvalidChange(f"found the place {place!r}, expected one of {TRANS_CHECK_MAX_TIME_TOPIC}")

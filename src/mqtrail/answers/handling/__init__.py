@@ -6,6 +6,7 @@ It writes to neither lake nor cluster. Each act is a line of the audit log first
 from .acts import (
     HANDLED_FILE,
     WHY_SIZE_MAX,
+    AmbiguousIncident,
     HandledIncidents,
     HandlingFailed,
     InvalidAct,
@@ -18,6 +19,7 @@ from .acts import (
 __all__ = [
     "HANDLED_FILE",
     "WHY_SIZE_MAX",
+    "AmbiguousIncident",
     "HandledIncidents",
     "HandlingFailed",
     "InvalidAct",

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mqtrail.net import Actor, AuditLog
-from mqtrail.trail.incidents import APART_MS
+from mqtrail.trail.incidents import APART_MS, IncidentSettings
 from mqtrail.wire import MQError
 
 from ..databases import open_database
-from ..model import moment_text
+from ..model import Scope, moment_text
 from ..summaries import IncidentAct, IncidentActKind, IncidentHandling, IncidentsAnswer, ShownIncident
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ HANDLED_FILE: Final = "incidents.sqlite"  # in the data folder
 WHY_SIZE_MAX: Final = 500  # characters
 MUTED_MS_MAX: Final = 90 * 24 * 3_600_000
 KEPT_MS: Final = 400 * 24 * 3_600_000
+NAMES_MAX: Final = 10  # incidents that an error names
 HISTORY_MAX: Final = 50  # acts of an incident that are shown, the latest ones
 _COLUMNS: Final = tuple(IncidentAct.__dataclass_fields__)
 _SCHEMA: Final = """
@@ -47,11 +48,19 @@ class HandlingFailed(MQError):
 
 
 class InvalidAct(MQError):
-    """What was asked cannot be done with the incident: a parameter is wrong, or it is not muted at all."""
+    """The act is impossible: a parameter is wrong, or the incident is not in the state that the act ends."""
 
 
 class UnknownIncident(MQError):
-    """No incident has this id."""
+    """No incident has this id. scope: what was searched."""
+
+    def __init__(self, words: str, scope: Scope) -> None:
+        super().__init__(words)
+        self.scope = scope
+
+
+class AmbiguousIncident(MQError):
+    """Several incidents have an id that begins so."""
 
 
 def key_of(one: ShownIncident) -> str:
@@ -149,18 +158,35 @@ def check_act(kind: IncidentActKind, why: str, until_ms: int, now_ms: int) -> No
 
 
 def incident_with_id(
-    lake: Answers, incident_id: str, now_ms: int, first_ms: int | None = None, end_ms: int | None = None
+    lake: Answers,
+    incident_id: str,
+    now_ms: int,
+    first_ms: int | None = None,
+    end_ms: int | None = None,
+    *,
+    codes: Sequence[str] = (),
+    is_beginning: bool = False,
 ) -> ShownIncident:
-    """Return the incident with this id that a search finds, or that the lake keeps. UnknownIncident, LakeError."""
-    found = lake.incidents(now_ms, first_ms, end_ms, is_kept=False).incidents
-    known = [one for one in found if one.incident_id == incident_id] or [
-        one for one in lake.kept_incidents(incident_id) if one.incident_id == incident_id
-    ]
-    if not known:
-        raise UnknownIncident(
-            f"found no incident {incident_id!r} in the searched time, nor in the lake: pass its from and to"
-        )
-    return known[0]
+    """Return the incident with this id: as a search finds it now, else as the lake keeps it.
+
+    This order, for pages, HTTP and commands alike: what is kept has the counts and the end of an earlier search.
+    codes: search only messages with these, and nothing kept. is_beginning: the id's first characters are enough.
+    UnknownIncident, AmbiguousIncident, LakeError.
+    """
+    settings = IncidentSettings(codes=tuple(codes)) if codes else None
+    found = lake.incidents(now_ms, first_ms, end_ms, settings=settings, is_kept=False)
+    known = {} if codes else {one.incident_id: one for one in lake.kept_incidents(incident_id)}
+    known |= {one.incident_id: one for one in found.incidents}
+    if incident_id in known:
+        return known[incident_id]
+    same = [one for name, one in sorted(known.items()) if name.startswith(incident_id)] if is_beginning else []
+    if len(same) > 1:
+        names = ", ".join(one.incident_id for one in same[:NAMES_MAX])
+        raise AmbiguousIncident(f"found {len(same)} incidents that begin with {incident_id!r}, expected one: {names}")
+    if not same:
+        where = "in the searched time" if codes else "in the searched time, nor in the lake"
+        raise UnknownIncident(f"found no incident {incident_id!r} {where}: pass its from and to", found.scope)
+    return same[0]
 
 
 def _acts(file: sqlite3.Connection, one: ShownIncident) -> list[IncidentAct]:

@@ -253,9 +253,7 @@ def _add_summaries(router: APIRouter, workers: Workers) -> None:
     @router.get("/latency", summary="How long a part of the way takes, by time, topic and group")
     async def latency(
         sources: Seen,
-        part: Annotated[
-            LatencySegment, Query(description="AnswerStage of delivery to measure.")
-        ] = LatencySegment.HANDLER,
+        part: Annotated[LatencySegment, Query(description="Stage of delivery to measure.")] = LatencySegment.HANDLER,
         since: Since = "",
         until: Until = "",
         cluster: Cluster = "",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final
@@ -14,7 +15,7 @@ from starlette.types import Scope
 from mqtrail.gateway import Problem
 from mqtrail.wire import MQError
 
-from ..access import Person, Visitor
+from ..access import IN_CLUSTER, Grant, Person, Visitor
 from .problems import problem_of
 
 CLUSTERS_PREFIX: Final = "/c/"
@@ -35,14 +36,14 @@ class ClusterList:
 
     all: tuple[NamedCluster, ...]
 
-    @property
-    def names(self) -> frozenset[str]:
-        """Their names."""
-        return frozenset(one.name for one in self.all)
+    def without(self, grants: Iterable[Grant]) -> tuple[str, ...]:
+        """Return the clusters that grants name and that are not among these, such as one that was removed."""
+        known = {"", *(one.name for one in self.all)}
+        return tuple(sorted({one.cluster.partition(IN_CLUSTER)[0] for one in grants} - known))
 
     def seen_by(self, person: Person) -> tuple[NamedCluster, ...]:
         """Return those in which a person has a role."""
-        return tuple(one for one in self.all if person.within(one.name, self.names).grants)
+        return tuple(one for one in self.all if person.within(one.name).grants)
 
 
 class ChosenCluster:
@@ -61,10 +62,9 @@ class ChosenCluster:
 
     def enter(self, visitor: Visitor) -> Visitor:
         """Return the visitor with the roles of this cluster alone. Problem: there is none."""
-        names = self._known.names
 
         def now() -> Person:
-            return visitor.now().within(self.name, names)
+            return visitor.now().within(self.name)
 
         try:
             self.seen = self._known.seen_by(visitor.now())

@@ -47,7 +47,7 @@ OF_ALL: Final = (
     *("/api/", "/openapi.json", "/_nicegui"),
     *("/login", "/logout", "/account", "/preferences", "/favicon.ico"),
 )
-"""What is not of one cluster: such a path needs no `/c/NAME`."""
+"""Paths that belong to no single cluster: they need no `/c/NAME`."""
 
 
 @dataclass(frozen=True, slots=True)

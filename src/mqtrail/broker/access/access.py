@@ -114,7 +114,7 @@ class Access:
         return None
 
     def account_of(self, command: RemotingCommand) -> str:
-        """Return the access key of an allowed request; empty: it has none, or it was not checked."""
+        """Return the access key of an allowed request; empty: the request has no key, or it was not checked."""
         if not self.on or not (self._config.acl or self.auth.is_known(command.code)):
             return ""
         return command.ext.get(EXT_ACCESS_KEY, "")

@@ -139,7 +139,7 @@ class EpochSender(LogSender):
         return min(super()._allowed_size(now_ms), end - self.next_offset)
 
     def _epoch_at(self, physical_offset: int) -> tuple[Epoch, int]:
-        """Return the epoch of a byte, and where it ends. What no master of an epoch wrote counts as of the first."""
+        """Return the epoch of a byte, and where it ends. A byte without an epoch counts as of the first."""
         epochs = self._epochs.all()
         found, end = epochs[0], self._store.end_offset
         for epoch in epochs[1:]:

@@ -7,7 +7,7 @@ is set): it waits until so many replicas have it, this broker included; with 1 i
 Controller mode: with all_in_sync a send waits for all in-sync replicas (`in_sync`), else by the rule of 5.x for so many
 of them. A slave shows what all in-sync replicas have, as far as its master has said.
 
-DLedger group: a send waits until its entry is committed. Nobody can read others.
+DLedger group: a send waits until its entry is committed. Consumers can read only committed entries.
 Source: GroupTransferService, CommitLog.handleHA, apache/rocketmq store/; 4.9 CommitLog.submitReplicaRequest.
 """
 
@@ -29,6 +29,9 @@ class LogEnd(Protocol):
 
     @property
     def end_offset(self) -> int: ...
+
+    @property
+    def flushed_offset(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +201,12 @@ class Replicas:
 
     @property
     def confirm_offset(self) -> int:
-        """The physical offset up to which all in-sync replicas have the log. It never goes back."""
-        ends = self._in_sync_ends()
-        self._confirmed = max(self._confirmed, min([self._store.end_offset, *ends]))
+        """The physical offset up to which all in-sync replicas have the log. It never goes back.
+
+        Under SYNC_FLUSH it is durable at this broker too: slaves show their readers what is below it.
+        """
+        own = self._store.flushed_offset if self.config.sync_flush else self._store.end_offset
+        self._confirmed = max(self._confirmed, min([own, *self._in_sync_ends()]))
         return self._confirmed
 
     @property

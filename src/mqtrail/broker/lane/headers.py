@@ -20,7 +20,7 @@ class Kind(IntEnum):
     SEND = 1
     BATCH = 2
     PULL = 3
-    HALF = 4  # a send of a half message: its sysFlag says so
+    HALF = 4  # a send of a half message, by its sysFlag
     END = 5  # of a transaction, one-way
 
 

@@ -19,8 +19,8 @@ from .headers import Decode, Kind, PullExt, SendFlag, _Boolean, _False, _Opaque,
 KEYS_KEPT_MAX: Final = 4_096  # cached permissions; one more drops all
 
 
-class SignedSendExt(_Strict):
-    """310, signed. All fields are required, because they are signed."""
+class _SignedSend(_Strict):
+    """310 and 320, signed. All fields are required, because they are signed."""
 
     a: str
     b: str
@@ -33,7 +33,7 @@ class SignedSendExt(_Strict):
     i: str
     j: _Zero
     k: _Boolean
-    m: _False
+    m: _Boolean
     access_key: str = msgspec.field(name="AccessKey")
     signature: str = msgspec.field(name="Signature")
     n: str = ""
@@ -46,11 +46,16 @@ class SignedSendExt(_Strict):
         )
 
 
-class SignedBatchExt(SignedSendExt):
+class SignedSendExt(_SignedSend):
+    """310, signed."""
+
+    m: _False
+
+
+class SignedBatchExt(_SignedSend):
     """320, signed."""
 
     f: _Zero
-    m: _Boolean  # type: ignore[assignment]
 
 
 class SignedPullExt(PullExt, forbid_unknown_fields=True, kw_only=True):

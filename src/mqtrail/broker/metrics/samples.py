@@ -177,6 +177,7 @@ def _storage(broker: Broker, now_ms: int) -> Iterator[Sample]:
             yield Sample("rocketmq_storage_message_reserve_time_milliseconds", _STORAGE, max(0, now_ms - oldest_ms))
     yield Sample("mqtrail_disk_ratio", (), store.disk_ratio)
     yield Sample("mqtrail_store_nodes_away", (), len(store.away_nodes) + (store.away is not None))
+    yield Sample("mqtrail_store_replicas_away", (), len(store.away_replicas))
     yield Sample("mqtrail_index_damaged_total", (), store.index_damage[0])
     for topic, count in broker.own.passed.items():
         yield Sample("mqtrail_damaged_records_total", (topic,), count)

@@ -135,6 +135,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "mqtrail_pull_misses_total": Metric("counter", (), "pulls that found no message"),
     "mqtrail_disk_ratio": Metric("gauge", (), "used share of the disk, 0 to 1"),
     "mqtrail_store_nodes_away": Metric("gauge", (), "databases of a store on tables that do not answer"),
+    "mqtrail_store_replicas_away": Metric("gauge", (), "replicas of these databases that cannot be read"),
     "mqtrail_index_damaged_total": Metric("counter", (), "index files found damaged since the start, and rebuilt"),
     "mqtrail_damaged_records_total": Metric(
         "counter", ("topic",), "damaged records of the broker's own queues that were passed since the start"

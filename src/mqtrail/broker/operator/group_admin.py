@@ -4,6 +4,7 @@ Source: AdminBrokerProcessor, apache/rocketmq broker/processor/.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -36,10 +37,7 @@ from mqtrail.wire import (
     sorted_in_slices,
 )
 
-from ..bounds import CONFIG_LIST_MAX, check_count
 from ..jobs import (
-    BODY_SIZE_A_SLICE,
-    CHANGES_A_SLICE,
     ENTRIES_A_SLICE,
     NAMES_A_SLICE,
     QUEUES_A_SLICE,
@@ -47,6 +45,7 @@ from ..jobs import (
 )
 from ..state import BrokerState
 from ..tables import GROUP_ATTRIBUTES, alter
+from .setting_lists import change_each
 
 _PAST_ALL: Final = 1 << 62  # greater than any queue offset
 
@@ -72,16 +71,10 @@ class GroupRequests:
 
     def update_list(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """225: create or change groups, in order; stops at the first invalid one."""
-        if len(request.body) > BODY_SIZE_A_SLICE:
-            yield
-        configs = SubscriptionGroupList.decode(request.body).group_config_list
-        check_count("groups", configs, CONFIG_LIST_MAX)
-        if len(configs) > CHANGES_A_SLICE:
-            yield
-        for number, config in enumerate(configs, 1):
-            self._update(config, now_ms)
-            if number % CHANGES_A_SLICE == 0:
-                yield
+        change = partial(self._update, now_ms=now_ms)
+        yield from change_each(
+            "groups", request.body, lambda body: SubscriptionGroupList.decode(body).group_config_list, change
+        )
         return answer(peer, request)
 
     def _update(self, config: SubscriptionGroupConfig, now_ms: int) -> None:

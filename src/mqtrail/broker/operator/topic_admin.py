@@ -27,10 +27,10 @@ from mqtrail.wire import (
     pop_retry_topic,
 )
 
-from ..bounds import CONFIG_LIST_MAX, check_count
-from ..jobs import BODY_SIZE_A_SLICE, CHANGES_A_SLICE, ENTRIES_A_SLICE
+from ..jobs import CHANGES_A_SLICE, ENTRIES_A_SLICE
 from ..state import BrokerState
 from ..tables import TOPIC_ATTRIBUTES, alter, parse_changes
+from .setting_lists import change_each
 
 
 class TopicRequests:
@@ -63,18 +63,14 @@ class TopicRequests:
 
     def update_list(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """18: create or change topics, in order; stops at the first invalid one."""
-        if len(request.body) > BODY_SIZE_A_SLICE:
-            yield
-        configs = TopicConfigList.decode(request.body).topic_config_list
-        check_count("topics", configs, CONFIG_LIST_MAX)
-        if len(configs) > CHANGES_A_SLICE:
-            yield
-        for number, config in enumerate(configs, 1):
-            known = self._topics.get(config.topic)
-            attributes = alter(_attributes(known), config.attributes, TOPIC_ATTRIBUTES)
+
+        def change(config: TopicConfig) -> None:
+            attributes = alter(_attributes(self._topics.get(config.topic)), config.attributes, TOPIC_ATTRIBUTES)
             self._topics.update(replace(config, attributes=attributes), now_ms)
-            if number % CHANGES_A_SLICE == 0:
-                yield
+
+        yield from change_each(
+            "topics", request.body, lambda body: TopicConfigList.decode(body).topic_config_list, change
+        )
         return answer(peer, request)
 
     def delete(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:

@@ -15,7 +15,6 @@ from mqtrail.wire import (
     DLQ_PREFIX,
     FIELD_SEPARATOR,
     NULL_TEXT,
-    PROPERTY_WAIT,
     QUEUE_OFFSET_AT,
     RAW_KEYS,
     RAW_UNIQ_KEY,
@@ -28,13 +27,11 @@ from mqtrail.wire import (
     Host,
     MQError,
     Peer,
-    Perm,
     PullHeader,
     SentBack,
     Stored,
     StoredKind,
     TraceLoss,
-    encode_properties,
     encode_record_text,
     encode_trace,
     find_property,
@@ -44,15 +41,14 @@ from mqtrail.wire import (
 )
 
 from ..config import BrokerConfig
-from ..properties import PropertyRules
-from ..tables import ClientTable, TopicTable
+from ..tables import ClientTable
+from .trace_messages import TraceMessages
 
 HEADS_MAX: Final = 10_000  # queues, and addresses of clients, whose part of a record is cached
 
 _WAITING_KINDS: Final = (StoredKind.DELAY, StoredKind.HALF, StoredKind.RECALL)  # messages of clients in system topics
 
 _STORED_SEPARATORS: Final = len(TRACE_LAYOUTS["Stored"][0].fields)  # separators in a record: one before each field
-_NO_WAIT: Final = encode_properties({PROPERTY_WAIT: "false"}).encode()
 
 Write = Callable[[Sequence[PendingRecord]], object]
 TraceRecord = Delivered | SentBack | DeadLettered
@@ -64,19 +60,16 @@ class BrokerTrace:
     def __init__(
         self,
         config: BrokerConfig,
-        topics: TopicTable,
         clients: ClientTable,
-        properties: PropertyRules,
+        messages: TraceMessages,
         start_id: str,
     ) -> None:
         self._config = config
-        self._topics = topics
         self._clients = clients
-        self._properties = properties
+        self._messages_of = messages
         self._start_id = start_id
         self._name = f"broker:{config.broker_name}"
         self._store_host = str(config.address)
-        self._born_host = config.address.packed()
         self._address = config.address
         self._records_max = config.broker_trace_records_max
         self._batch_size = config.broker_trace_batch_size
@@ -89,7 +82,6 @@ class BrokerTrace:
         self._lost_count = 0
         self._lost_from_ms = 0
         self._lost_to_ms = 0
-        self._turn = 0
 
     # Events, reported by the concerns. These methods are cheap and never fail.
 
@@ -306,20 +298,7 @@ class BrokerTrace:
                 part, size = [], 0
         if part:
             bodies.append("".join(part).encode())
-        return [self._message(body, now_ms) for body in bodies]
-
-    def _message(self, body: bytes, now_ms: int) -> PendingRecord:
-        topic = self._topics.create_own(self._config.trace_topic, 1, Perm.READ | Perm.WRITE, now_ms)
-        self._turn += 1
-        return PendingRecord(
-            topic=topic.topic,
-            queue_id=self._turn % max(1, topic.write_queue_nums),
-            body=body,
-            properties=self._properties.of_message(_NO_WAIT).text,
-            tags_code=0,
-            born_timestamp_ms=now_ms,
-            born_host=self._born_host,
-        )
+        return [self._messages_of.message(body, now_ms) for body in bodies]
 
 
 def _kind_of(topic: str) -> StoredKind:

@@ -178,7 +178,7 @@ class DelayedMessages:
         return DelayOffsetTable({level: offset for level, offset in self._offsets.items() if offset > 0})
 
     def adopt(self, table: DelayOffsetTable) -> None:
-        """On a slave: take the master's offsets. What it delivered before them must be in the log."""
+        """On a slave: take the master's offsets. Messages that it delivered before them must be in the log."""
         for level, offset in table.offset_table.items():
             if level in self._offsets:
                 self._offsets[level] = max(0, min(offset, self._store.max_offset(SCHEDULE_TOPIC, level - 1)))

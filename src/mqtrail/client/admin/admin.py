@@ -38,7 +38,7 @@ class Admin(AdminAccess):
         return await WaitingMessages(self, broker_name).read()
 
     async def delays(self) -> tuple[list[BrokerDelays], tuple[str, ...]]:
-        """What waits for its time on each master, and a sentence for what is unknown or not read. NoNameServer."""
+        """The delayed messages of each master, and a sentence for each unknown or unread part. NoNameServer."""
         return await DelayReading(self).read()
 
     async def half_messages(self) -> tuple[list[BrokerHalfMessages], tuple[str, ...]]:

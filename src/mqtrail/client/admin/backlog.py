@@ -48,7 +48,7 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """A group's place in one queue. None: unknown, and why says so; a consumer_offset can also be missing.
+    """A group's place in one queue. None: unknown, and `why` has the reason; a consumer_offset can also be missing.
 
     offset_ms, range_ms: when offset and range were read, on one clock. starts_at_first: where the group starts in a
     queue without an offset; None: unknown.

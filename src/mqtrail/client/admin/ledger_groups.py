@@ -34,7 +34,7 @@ class LedgerGroup:
 
     @staticmethod
     def number_of(self_id: str) -> int:
-        """Return the number in a member's id. ClientError: it has none."""
+        """Return the number in a member's id. ClientError: the id has no number."""
         if not self_id[1:].isdigit():
             raise ClientError(f"found the id {self_id!r} of a DLedger member, expected n0, n1, …")
         return int(self_id[1:])

@@ -93,7 +93,7 @@ class AdminOffsets(AdminGroups):
         return await self._ask(broker_address, RequestCode.GET_TIMER_METRICS, {}, TimerMetrics.decode)
 
     async def timer_progress_ms(self, broker_address: str) -> int:
-        """The second that a broker's timers deliver next, epoch ms (5.x). InvalidReply: it has none."""
+        """The second that a broker's timers deliver next, epoch ms (5.x). InvalidReply: the reply lacks it."""
         return await self._ask(broker_address, RequestCode.GET_TIMER_CHECK_POINT, {}, _read_ms)
 
     async def plan_reset(

@@ -193,6 +193,11 @@ class AdminReplicas(AdminBrokers):
     async def _ha_state(self, broker_address: str) -> HaRuntimeInfo:
         return await self._ask(broker_address, RequestCode.GET_BROKER_HA_STATUS, {}, HaRuntimeInfo.decode)
 
+    async def master_epoch(self, broker_address: str) -> int | None:
+        """The epoch in which a master writes; None: it is not in controller mode."""
+        found = await self._epochs(broker_address)
+        return found.epoch_list[-1].epoch if found is not None and found.epoch_list else None
+
     async def _epochs(self, broker_address: str) -> EpochCache | None:
         """The epochs of a broker's log; None: it is not in controller mode."""
         try:

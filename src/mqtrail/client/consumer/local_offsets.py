@@ -12,7 +12,7 @@ Source: LocalFileOffsetStore, MixAll.string2File, RocketMQ client and common.
 import asyncio
 import fcntl
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mqtrail.net import Log
@@ -27,13 +27,10 @@ log = Log()
 class LocalOffsets(NotedOffsets):
     """The offsets of one group in a file. folder None: ~/.mqtrail/offsets."""
 
-    def __init__(
-        self, folder: Path | None, client_name: str, group: str, committed: Callable[[MessageQueue, int], None]
-    ) -> None:
+    def __init__(self, folder: Path | None, client_name: str, group: str) -> None:
         super().__init__()
         folder = Path.home() / ".mqtrail" / "offsets" if folder is None else folder
         self._path = folder / client_name / group / "offsets.json"
-        self._committed = committed
         self._stored: dict[MessageQueue, int] = {}
         self._lock: int | None = None
         self._is_good = True  # the file is readable, so the next save keeps it as .bak
@@ -114,8 +111,6 @@ class LocalOffsets(NotedOffsets):
             except OSError as error:
                 return error
             self._stored = merged
-        for queue, offset in changed.items():
-            self._committed(queue, offset)
         return None
 
     def forget(self, queue: MessageQueue) -> None:

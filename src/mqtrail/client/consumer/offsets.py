@@ -144,7 +144,7 @@ class RemoteOffsets(NotedOffsets):
 def open_offsets(
     client: ClientInstance, group: str, hooks: Sequence[ConsumeHook], config: ConsumerConfig | LitePullConfig
 ) -> OffsetStore:
-    """Return the offset store of a consumer. It reports commits to hooks."""
+    """Return the offset store of a consumer. Offsets that it commits at brokers are reported to hooks."""
 
     def committed(queue: MessageQueue, offset: int) -> None:
         time_ms = now_ms()
@@ -154,4 +154,4 @@ def open_offsets(
     if config.model is MessageModel.CLUSTERING:
         return RemoteOffsets(client, group, committed)
     # The name must outlive the process, so it is not the client id, as in Java: one consumer per group, host and name.
-    return LocalOffsets(config.offset_dir, f"{local_address()}@{config.instance_name}", group, committed)
+    return LocalOffsets(config.offset_dir, f"{local_address()}@{config.instance_name}", group)

@@ -22,6 +22,7 @@ from mqtrail.wire import (
     PROPERTY_TRAN_MSG,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
+    RAW_UNIQ_KEY,
     RETRY_PREFIX,
     UNSENDABLE_TOPICS,
     BatchItem,
@@ -135,13 +136,41 @@ class Composer:
             items.append(BatchItem(message.body, text.encode(), message.flag))
         if len(waits) > 1:
             raise InvalidMessage(f"a batch with WAIT {sorted(waits)}: expected one value for all of its messages")
+        return self._batch(topic, items, ids, waits.pop())
+
+    def encoded(self, topic: str, items: Sequence[BatchItem]) -> Outgoing:
+        """Prepare a batch of items whose properties are encoded: WAIT=true and others, no UNIQ_KEY and no delay.
+
+        Equal to `batch` of the same messages; the properties are not read. Raises InvalidMessage.
+        """
+        if not items:
+            raise InvalidMessage("found an empty batch, expected at least one message")
+        if topic not in self._topics:
+            self._check_topic(topic)
+        if topic.startswith(RETRY_PREFIX):
+            raise InvalidMessage(f"a batch for the retry topic {topic!r}: send such messages one by one")
+        ids = [self._next_id() for _ in items]
+        with_ids = []
+        for item, msg_id in zip(items, ids, strict=True):
+            body, properties, flag = item
+            self._check_body(body)
+            properties = b"%b\x01%b\x02%b" % (RAW_UNIQ_KEY, msg_id.encode(), properties)
+            if len(properties) > PROPERTIES_SIZE_MAX:
+                raise InvalidMessage(
+                    f"properties of {len(properties)} bytes, at most {PROPERTIES_SIZE_MAX} are allowed: move data to "
+                    "the body"
+                )
+            with_ids.append(BatchItem(body, properties, flag))
+        return self._batch(topic, with_ids, ids, "true")
+
+    def _batch(self, topic: str, items: Sequence[BatchItem], ids: Sequence[str], wait: str) -> Outgoing:
         body = encode_batch(items)
         if len(body) > self._config.body_size_max:
             raise InvalidMessage(
-                f"a batch of {len(messages)} messages is {len(body)} bytes, at most {self._config.body_size_max} are "
+                f"a batch of {len(items)} messages is {len(body)} bytes, at most {self._config.body_size_max} are "
                 "allowed: send smaller batches, or use send_all, which splits them"
             )
-        properties = {PROPERTY_WAIT: waits.pop()}
+        properties = {PROPERTY_WAIT: wait}
         if self._namespace:
             properties[PROPERTY_INSTANCE_ID] = self._namespace
         wire_topic = with_namespace(self._namespace, topic)

@@ -87,7 +87,7 @@ class NameServers:
         )
 
     async def route(self, topic: str) -> TopicRouteData:
-        """Return the topic's route. Raises RouteNotFound if a name server has none, and NoNameServer."""
+        """Return the topic's route. RouteNotFound: a name server has no route. NoNameServer: none answered."""
 
         def read(reply: RemotingCommand) -> TopicRouteData:
             if reply.code == ResponseCode.TOPIC_NOT_EXIST:

@@ -86,7 +86,7 @@ class OutboxRelay:
 
     @property
     def counts(self) -> RelayCounts:
-        """What it did since its start."""
+        """Counts since its start."""
         return RelayCounts(self._sent, self._failed, self._pruned)
 
     async def run(self) -> None:

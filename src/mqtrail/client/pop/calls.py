@@ -147,7 +147,7 @@ class PopCalls:
 
 
 def handle_of(message: MessageExt) -> PopHandle:
-    """Return a popped message's handle. HeaderError: it has none."""
+    """Return a popped message's handle. HeaderError: the message has no handle."""
     return PopHandle.decode(message.properties.get(PROPERTY_POP_CK, ""))
 
 

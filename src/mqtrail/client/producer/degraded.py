@@ -173,7 +173,7 @@ class Degraded:
 
     @property
     def counts(self) -> DegradedCounts:
-        """What waits, and what happened."""
+        """Counts of the messages that wait, and of the outcomes."""
         return DegradedCounts(
             self._held,
             self._replayed,

@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from mqtrail.clock import now_ms
@@ -72,6 +72,8 @@ RETRY_CODES = frozenset(
 STALE_CODES = frozenset(
     int(code) for code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY)
 )
+SILENT_S = 1.0  # without a reply of a broker with replicas, before the route is requested: it may have a new master
+LOOK_S = 0.5  # between two such requests
 REFRESH_PAUSE_S = 0.1  # between two requests for the route of a topic whose sends fail
 NO_MASTER_IN_TIME = "no other attempt was possible before the timeout: no broker of the topic became master in time"
 CHOOSERS_MAX = 65_536  # topics whose round robin is kept; beyond that all are started again
@@ -196,6 +198,17 @@ class Sender:
         self, out: Outgoing, queue: MessageQueue, route: TopicRoute, begun: float, deadline: float
     ) -> RemotingCommand:
         """Make one attempt and return the broker's reply. Raises MQError, TimeoutError."""
+        if not _has_replicas(route, queue.broker_name):
+            return await self._ask(out, queue, route, begun, deadline)
+        silence = _Silence(partial(self._refresh_soon, out.wire_topic))
+        try:
+            return await self._ask(out, queue, route, begun, deadline)
+        finally:
+            silence.end()
+
+    async def _ask(
+        self, out: Outgoing, queue: MessageQueue, route: TopicRoute, begun: float, deadline: float
+    ) -> RemotingCommand:
         until = deadline
         if self._config.attempt_timeout_ms >= 0 and out.attempt < out.attempt_max:
             until = min(deadline, begun + self._config.attempt_timeout_ms / 1000)
@@ -422,10 +435,28 @@ def _may_be_stale(cause: MQError) -> bool:
 
 
 def _waits_for_master(route: TopicRoute, failed: str) -> bool:
-    """Whether no broker but `failed` has the topic, and replicas exist that may take over. '': none has a master."""
+    """Whether only the broker `failed` has the topic, and a replica may take over. '': no broker has a master."""
     if any(queue.broker_name != failed for queue in route.publish_queues):
         return False
     return any(_has_replicas(route, name) for name in route.brokers)
+
+
+class _Silence:
+    """Calls a function now and then while a reply is late."""
+
+    __slots__ = ("_look", "_timer")
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        self._look = look
+        self._timer = asyncio.get_running_loop().call_later(SILENT_S, self._late)
+
+    def _late(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._late)
+        self._look()
+
+    def end(self) -> None:
+        """The reply is there, or nobody waits for it any more."""
+        self._timer.cancel()
 
 
 def _has_replicas(route: TopicRoute, broker_name: str) -> bool:

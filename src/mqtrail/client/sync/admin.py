@@ -110,6 +110,7 @@ class SyncAdmin(Facade[Admin]):
     runtime_info = waiting(Admin.runtime_info)
     replicas = waiting(Admin.replicas)
     replica_group = waiting(Admin.replica_group)
+    master_epoch = waiting(Admin.master_epoch)
     set_master = waiting(Admin.set_master)
     elect_master = waiting(Admin.elect_master)
     restart_members = waiting(Admin.restart_members)

@@ -34,6 +34,7 @@ class SyncProducer(Facade[Producer]):
 
     send = waiting(Producer.send)
     send_oneway = waiting(Producer.send_oneway)
+    send_encoded = waiting(Producer.send_encoded)
     send_all = waiting(Producer.send_all)
     queues = waiting(Producer.queues)
     request = waiting(Producer.request)

@@ -6,6 +6,7 @@ OffsetCommit. It writes no records about the trace topic, nor about brokers with
 
 import itertools
 import secrets
+from contextlib import suppress
 from functools import partial
 
 from mqtrail.clock import now_ms
@@ -337,12 +338,22 @@ class TraceSender:
             await self._client.fetch_route(out.topic, template)
             raise MQError(f"found no writable queue of the trace topic {out.topic!r}: check its brokers")
         queue = self._chooser.next(route.publish_queues)
-        address = self._client.master(queue.broker_name, route)
-        command = self._composer.command(out, queue, now_ms())
-        reply = await self._client.pool.request(address, command, self._config.send_timeout_ms)
-        if send_result(out, queue, reply) is not None:
-            return
-        refusal = refusal_for(reply.code, reply.remark)
-        if isinstance(refusal, MessageIllegal):
-            raise TraceRefused(str(refusal))
-        raise refusal
+        try:
+            address = self._client.master(queue.broker_name, route)
+            command = self._composer.command(out, queue, now_ms())
+            reply = await self._client.pool.request(address, command, self._config.send_timeout_ms)
+            if send_result(out, queue, reply) is not None:
+                return
+            refusal = refusal_for(reply.code, reply.remark)
+            if isinstance(refusal, MessageIllegal):
+                raise TraceRefused(str(refusal))
+            raise refusal
+        except MQError as error:
+            if not isinstance(error, TraceRefused):
+                await self._renew(out.topic, template)
+            raise
+
+    async def _renew(self, topic: str, template: tuple[str, int]) -> None:
+        """Request the route for the next attempt: another broker may be master now."""
+        with suppress(MQError):  # the next attempt reports it
+            await self._client.fetch_route(topic, template)

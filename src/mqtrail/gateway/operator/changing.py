@@ -21,9 +21,22 @@ from ..caller import Caller, problem_of_error
 from ..pmq import PmqInterface
 from ..problems import Problem
 from ..publishing import MessageSender
+from ..rights import DoorOperator
 from .broker import OperatorBroker
 from .group_changes import GroupCreation, GroupDeletion, GroupPause, LetterResend, OffsetMove
-from .plans import Audit, ChangeContext, ChangeReport, OperatedOutcome, OperatedPlan, OperatorChange, outcome_of_error
+from .node_changes import NodeSetting
+from .plans import (
+    Audit,
+    ChangeContext,
+    ChangeReport,
+    DoorDatabase,
+    OperatedOutcome,
+    OperatedPlan,
+    OperatorChange,
+    outcome_of_error,
+)
+from .queue_changes import QueueMoving, TableFreeing
+from .sending import MessageSend
 from .topic_changes import TopicCreation, TopicDeletion, TopicPermission, TopicShrinking
 
 T = TypeVar("T")
@@ -34,32 +47,45 @@ AnyChange: TypeAlias = (
     | TopicShrinking
     | TopicPermission
     | TopicDeletion
+    | TableFreeing
+    | QueueMoving
     | GroupCreation
     | GroupPause
     | GroupDeletion
     | OffsetMove
     | LetterResend
+    | MessageSend
+    | NodeSetting
 )
 """Every change. `action` tells them apart."""
 
 
 class OperatorChanges:
-    """Of one door, one after the other. audit: None: there is no data folder, and nothing is recorded."""
+    """Of one door, one after the other. audit: None: there is no data folder, and nothing is recorded. database:
+    None: the broker keeps a CommitLog."""
 
-    def __init__(self, caller: Caller, pmq: PmqInterface, sender: MessageSender, audit: Audit | None) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        pmq: PmqInterface,
+        sender: MessageSender,
+        audit: Audit | None,
+        database: DoorDatabase | None = None,
+    ) -> None:
         self._caller = caller
         self._pmq = pmq
         self._sender = sender
         self._audit = audit
+        self._keeper = None if database is None else database.keeper
         self._turn = asyncio.Lock()
         self._under_way: set[asyncio.Task[ChangeReport]] = set()
 
     async def plan(self, change: AnyChange, host: Host) -> ChangeReport:
         """Return what a change would do now. Problem."""
         planned = await self._planned(change, self._context(host))
-        return ChangeReport(_action(change), True, list(planned.steps), list(planned.warnings))
+        return ChangeReport(action_of(change), True, list(planned.steps), list(planned.warnings))
 
-    async def perform(self, change: AnyChange, who: str, host: Host) -> ChangeReport:
+    async def perform(self, change: AnyChange, who: DoorOperator, host: Host) -> ChangeReport:
         """Do it. Problem: nothing was done; or, of the audit log, the rest was not done."""
         task = asyncio.create_task(self._perform(change, who, host))
         self._under_way.add(task)
@@ -76,7 +102,7 @@ class OperatorChanges:
         return found
 
     def _context(self, host: Host) -> ChangeContext:
-        return ChangeContext(OperatorBroker(self._caller, host), self._pmq, self._sender)
+        return ChangeContext(OperatorBroker(self._caller, host), self._pmq, self._sender, self._keeper)
 
     async def _planned(self, change: OperatorChange, context: ChangeContext) -> OperatedPlan:
         try:
@@ -84,17 +110,19 @@ class OperatorChanges:
         except (MQError, TimeoutError) as error:
             raise problem_of_error(error) from error
 
-    async def _perform(self, change: AnyChange, who: str, host: Host) -> ChangeReport:
+    async def _perform(self, change: AnyChange, who: DoorOperator, host: Host) -> ChangeReport:
         async with self._turn:
             context = self._context(host)
             planned = await self._planned(change, context)
-            report = ChangeReport(_action(change), False, list(planned.steps), list(planned.warnings))
+            report = ChangeReport(action_of(change), False, list(planned.steps), list(planned.warnings))
             report.change_id = uuid4().hex
-            parameters = {name: value for name, value in msgspec.to_builtins(change).items() if name != "action"}
+            parameters = {
+                name: value for name, value in msgspec.to_builtins(change).items() if name not in ("action", "body")
+            }
             asked = {
-                "who": who,
+                "who": who.name,
                 "address": host.ip,
-                "door": DOOR,
+                "door": f"{DOOR}, {who.through}" if who.through else DOOR,
                 "action": report.action,
                 "parameters": parameters,
                 "requests": [f"{code.name} ({code.value})" for code in change.requests],
@@ -137,5 +165,6 @@ async def _recorded(act: Callable[[], T]) -> T:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}, so nothing further is changed") from error
 
 
-def _action(change: AnyChange) -> str:
+def action_of(change: AnyChange) -> str:
+    """Return the `action` of a change."""
     return str(change.__struct_config__.tag)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -32,8 +32,10 @@ from ..pmq import BROADCAST, PmqInterface, QueueName, is_broadcast
 from ..problems import Problem
 from ..shapes import body_of
 from .broker import OperatorBroker
+from .plans import DoorDatabase
 from .shapes import (
     KeptMessage,
+    OnlineMember,
     OperatedGroup,
     OperatedGroupDetail,
     OperatedLock,
@@ -43,21 +45,23 @@ from .shapes import (
     OperatedSubscription,
     OperatedTopic,
     Place,
+    QueueAge,
 )
 
 PULL_MAX: Final = 32  # messages of one pull
-Facts = Callable[[bool, bool], Any]
-"""Returns the facts of the database, a dataclass. Its arguments: with the tables of queues, and with their sizes."""
+AGES_MAX: Final = 2_000  # queues whose first message one answer looks at
+GROUP_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 class Looking:
-    """Answers questions. facts: of the database; None: the broker keeps a CommitLog."""
+    """Answers questions. database: None: the broker keeps a CommitLog."""
 
-    def __init__(self, caller: Caller, pmq: PmqInterface, broker_name: str, facts: Facts | None) -> None:
+    def __init__(self, caller: Caller, pmq: PmqInterface, broker_name: str, database: DoorDatabase | None) -> None:
         self._caller = caller
         self._pmq = pmq
         self._broker_name = broker_name
-        self._facts = facts
+        self._facts = None if database is None else database.facts
+        self._keeper = None if database is None else database.keeper
         self._asking = asyncio.Lock()  # the database gets one connection for these questions
 
     def broker(self, host: Host) -> OperatorBroker:
@@ -75,6 +79,10 @@ class Looking:
         """TopicNotExist."""
         broker = self.broker(host)
         return await self._topic(broker, await broker.known_topic(name))
+
+    async def consumers(self, topic: str, host: Host) -> list[str]:
+        """Return the groups that consume a topic, or did."""
+        return await self.broker(host).groups_of(topic)
 
     async def _topic(self, broker: OperatorBroker, config: TopicConfig) -> OperatedTopic:
         reaches = await broker.reaches(config.topic)
@@ -101,8 +109,40 @@ class Looking:
         for config in topics:
             for queue_id, reach in (await broker.reaches(config.topic)).items():
                 table = tables.get((config.topic, queue_id))
-                found.append(_queue_row(config, queue_id, reach, table))
+                row = _queue_row(config, queue_id, reach, table)
+                if self._keeper is not None:
+                    row.node = self._keeper.node_of(config.topic, queue_id)
+                    row.writable &= not self._keeper.is_closed(config.topic, queue_id)
+                found.append(row)
         return found
+
+    async def ages(self, topic: str | None, host: Host) -> list[QueueAge]:
+        """Return when the first message of each queue was stored: of a topic, or of all topics of applications.
+
+        Problem: there are too many queues.
+        """
+        broker = self.broker(host)
+        names = [(await broker.known_topic(topic)).topic] if topic is not None else list(await broker.topics())
+        reaches = [(name, number, reach) for name in names for number, reach in (await broker.reaches(name)).items()]
+        if len(reaches) > AGES_MAX:
+            detail = f"found {len(reaches)} queues, expected at most {AGES_MAX}: ask for one topic"
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
+        found = []
+        for name, number, reach in reaches:
+            first = await _pulled(broker, QueueName(name, number), reach.min_offset, reach.min_offset + 1)
+            found.append(QueueAge(name, number, first[0].store_timestamp_ms if first else None))
+        return found
+
+    async def count(self, topic: str, from_ms: int, until_ms: int, host: Host) -> int:
+        """Return how many kept messages of a topic were stored in [from_ms, until_ms). TopicNotExist."""
+        broker = self.broker(host)
+        await broker.known_topic(topic)
+        total = 0
+        for number, reach in (await broker.reaches(topic)).items():
+            ends = [await broker.offset_at(QueueName(topic, number), at_ms) for at_ms in (from_ms, until_ms)]
+            first, end = (min(max(one, reach.min_offset), reach.max_offset) for one in ends)
+            total += max(0, end - first)
+        return total
 
     async def _ask_database(self, with_queues: bool, with_sizes: bool) -> Any:
         """Problem: it does not answer."""
@@ -138,6 +178,23 @@ class Looking:
         members += [OperatedMember(one.name, one.address, "http") for one in others]
         return OperatedGroupDetail(**msgspec.structs.asdict(row), members=members, queues=places)
 
+    async def members(self, host: Host) -> list[OnlineMember]:
+        """Return the clients of all groups that are online."""
+        broker = self.broker(host)
+        found = []
+        for name in await broker.groups():
+            for one in (await broker.online(name)).connection_set:
+                version = f"{one.version}"
+                found.append(
+                    OnlineMember(name, one.client_id, one.client_addr, "rocketmq", one.language, version, None)
+                )
+            for consumer in self._pmq.members_of(name):
+                address = consumer.name.partition("|")[0]
+                found.append(OnlineMember(name, consumer.name, address, "pmq", None, None, consumer.seen_ms))
+            others = self._pmq.http_members_of(name)
+            found += [OnlineMember(name, one.name, one.address, "http", None, None, None) for one in others]
+        return found
+
     async def _group(
         self,
         broker: OperatorBroker,
@@ -146,14 +203,16 @@ class Looking:
         online: ConsumerConnections,
     ) -> OperatedGroup:
         name = config.group_name
-        topics = {one.topic for one in places} | set(online.subscription_table) | set(self._pmq.topics_of(name))
+        placed = {one.topic for one in places}
+        topics = placed | set(online.subscription_table) | set(self._pmq.topics_of(name))
+        is_known = not [one for one in topics - placed if not one.startswith(GROUP_PREFIXES)]
         return OperatedGroup(
             name,
             not config.consume_enable,
             config.retry_max_times,
             sorted(topic for topic in topics if not topic.startswith(RETRY_PREFIX)),
             len(online.connection_set) + self._pmq.online_of(name),
-            sum(one.pending for one in places if not one.topic.startswith(RETRY_PREFIX)),
+            sum(one.pending for one in places if not one.topic.startswith(RETRY_PREFIX)) if is_known else None,
             sum(one.pending for one in places if one.topic.startswith(RETRY_PREFIX)),
             sum(map(_kept, (await broker.reaches(dlq_topic(name))).values())),
             "member" if is_of_member(name) else BROADCAST if is_broadcast(config) else "cluster",
@@ -166,12 +225,14 @@ class Looking:
         found = []
         for name, config in (await broker.groups()).items():
             online = await broker.online(name)
-            pending: dict[str, int] = dict.fromkeys((*online.subscription_table, *self._pmq.topics_of(name)), 0)
+            pending: dict[str, int | None] = dict.fromkeys(
+                (*online.subscription_table, *self._pmq.topics_of(name)), None
+            )
             for one in _places(places.get(name, ())):
-                pending[one.topic] = pending.get(one.topic, 0) + one.pending
+                pending[one.topic] = (pending.get(one.topic) or 0) + one.pending
             count = len(online.connection_set) + self._pmq.online_of(name)
             for topic, behind in sorted(pending.items()):
-                if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+                if not topic.startswith(GROUP_PREFIXES):
                     known = online.subscription_table.get(topic)
                     tag = None if known is None else known.sub_string
                     found.append(OperatedSubscription(name, topic, tag, count, behind, not config.consume_enable))

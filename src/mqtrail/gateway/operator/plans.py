@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
@@ -66,13 +66,70 @@ class OperatedPlan:
     warnings: Sequence[str] = field(default_factory=tuple)
 
 
+class QueueKeeper(Protocol):
+    """Which queues have tables, on which databases."""
+
+    @property
+    def node_names(self) -> list[str]:
+        """The names of all databases."""
+        ...
+
+    def node_of(self, topic: str, queue: int) -> str | None:
+        """Return the name of the database of a queue; None: there is no such queue."""
+        ...
+
+    def tables_of(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Return the queues with a table: where each begins and ends."""
+        ...
+
+    def end_of(self, topic: str, queue: int) -> int:
+        """Return where a queue ends."""
+        ...
+
+    def is_closed(self, topic: str, queue: int) -> bool:
+        """Return whether `close_queue` closed a queue."""
+        ...
+
+    def close_queue(self, topic: str, queue: int, why: str | None) -> None:
+        """Let publishers not use a queue; why None: let them."""
+        ...
+
+    async def release_table(self, topic: str, queue: int, end: int, to: str | None) -> bool:
+        """Take its table from a queue that ends there; it goes on without, on the database `to` if that is named.
+
+        Return whether that is committed; False: not yet. MQError: it was not done.
+        """
+        ...
+
+    async def nodes(self) -> dict[str, tuple[str, str]]:
+        """Return kind and state of each database by name; none: there is only the home. MQError."""
+        ...
+
+    async def set_node(self, name: str, kind: str | None, state: str | None, *, force: bool) -> tuple[str, str]:
+        """Change kind or state of a database, and return both. MQError: it was not done."""
+        ...
+
+
+Facts = Callable[[bool, bool], Any]
+"""Returns the facts of the database, a dataclass. Its arguments: with the tables of queues, and with their sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoorDatabase:
+    """The databases of a broker on tables. facts: asks the home. keeper: says where queues are, and changes it."""
+
+    facts: Facts
+    keeper: QueueKeeper
+
+
 @dataclass(frozen=True, slots=True)
 class ChangeContext:
-    """What changes work with, for one client."""
+    """What changes work with, for one client. keeper: None: the broker keeps a CommitLog."""
 
     broker: OperatorBroker
     pmq: PmqInterface
     sender: MessageSender
+    keeper: QueueKeeper | None = None
 
 
 class OperatorChange(Protocol):

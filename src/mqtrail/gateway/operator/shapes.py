@@ -32,7 +32,8 @@ class OperatedTopics(msgspec.Struct):
 class OperatedQueue(msgspec.Struct):
     """A queue. first, next: offset of its first kept message and of its next one. messages: that it keeps.
 
-    writable: whether publishers may use it. table, size: its table and the bytes of it; None: not asked, or none.
+    writable: whether publishers may use it. table, size: its table and the bytes of it; None: not asked, or none. node:
+    its database; None: it has none yet, or the broker keeps a CommitLog.
     """
 
     topic: str
@@ -45,12 +46,36 @@ class OperatedQueue(msgspec.Struct):
     writable: bool
     table: str | None = None
     size: int | None = None
+    node: str | None = None
 
 
 class OperatedQueues(msgspec.Struct):
     """Queues, by topic and number."""
 
     queues: list[OperatedQueue]
+
+
+class QueueAge(msgspec.Struct):
+    """When the first kept message of a queue was stored. first_stored_ms: None: the queue keeps none."""
+
+    topic: str
+    queue: int
+    first_stored_ms: int | None
+
+
+class QueueAges(msgspec.Struct):
+    """Queues, by topic and number."""
+
+    queues: list[QueueAge]
+
+
+class StoredCount(msgspec.Struct):
+    """How many kept messages of a topic were stored in [from_ms, until_ms)."""
+
+    topic: str
+    from_ms: int
+    until_ms: int
+    messages: int
 
 
 class Place(msgspec.Struct):
@@ -76,10 +101,29 @@ class OperatedMember(msgspec.Struct):
     interface: str
 
 
+class OnlineMember(msgspec.Struct):
+    """A client of a group that is online. seen_ms: its last heartbeat; None: its connection stands for it."""
+
+    group: str
+    client: str
+    address: str
+    interface: str
+    language: str | None
+    version: str | None
+    seen_ms: int | None
+
+
+class OnlineMembers(msgspec.Struct):
+    """Clients that are online, by group."""
+
+    members: list[OnlineMember]
+
+
 class OperatedGroup(msgspec.Struct):
     """A group. paused: it gets no messages. retries_max: deliveries after the first; then a message is a dead letter.
 
-    online: members. pending: messages of its topics that it has not consumed. retrying: messages that wait for a
+    online: members. pending: messages of its topics that it has not consumed; None: unknown, because the group has no
+    offset yet on a topic that keeps messages. retrying: messages that wait for a
     further delivery. dead_letters: that are kept. mode: of pmq's own clients, cluster or broadcast; member: it is the
     group of one member of a broadcast group.
     """
@@ -89,7 +133,7 @@ class OperatedGroup(msgspec.Struct):
     retries_max: int
     topics: list[str]
     online: int
-    pending: int
+    pending: int | None
     retrying: int
     dead_letters: int
     mode: str
@@ -109,13 +153,16 @@ class OperatedGroupDetail(OperatedGroup):
 
 
 class OperatedSubscription(msgspec.Struct):
-    """A group and a topic that it consumes. tag: expression of the members that are online; None: none is."""
+    """A group and a topic that it consumes. tag: expression of the members that are online; None: none is.
+
+    pending: messages that it has not consumed; None: unknown, because the group has no offset there yet.
+    """
 
     group: str
     topic: str
     tag: str | None
     online: int
-    pending: int
+    pending: int | None
     paused: bool
 
 
@@ -186,8 +233,11 @@ SHAPES: Final = (
     OperatedTopic,
     OperatedTopics,
     OperatedQueues,
+    QueueAges,
+    StoredCount,
     OperatedGroups,
     OperatedGroupDetail,
+    OnlineMembers,
     OperatedSubscriptions,
     KeptMessage,
     KeptMessages,

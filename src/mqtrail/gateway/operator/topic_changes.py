@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
@@ -42,7 +42,8 @@ def text_of(config: TopicConfig) -> str:
     return f"read {config.read_queue_nums}, write {config.write_queue_nums}, {perm}"
 
 
-def _check(topic: str) -> None:
+def check_topic(topic: str) -> None:
+    """Problem: it is none of an application."""
     validate_topic(topic)
     if not is_business_topic(topic):
         raise wrong(f"found the topic {topic!r}, expected an application's: this one is RocketMQ's own")
@@ -68,6 +69,21 @@ async def _write(context: ChangeContext, config: TopicConfig) -> OperatedOutcome
     return OperatedOutcome(config.topic, fate, text_of(found))
 
 
+async def left_by_groups(context: ChangeContext, topic: str, is_meant: Callable[[int], bool]) -> dict[str, int]:
+    """Return how many messages each group has left in queues of a topic; groups without any are left out."""
+    reaches = await context.broker.reaches(topic)
+    pending: dict[str, int] = {}
+    for group, stats in (await context.broker.places()).consume_stats.items():
+        for one in stats:
+            for queue, at in one.offset_table.items():
+                if queue.topic == topic and is_meant(queue.queue_id) and queue.queue_id in reaches:
+                    first = reaches[queue.queue_id].min_offset
+                    left = at.broker_offset - max(at.consumer_offset, first)
+                    if left > 0:
+                        pending[group] = pending.get(group, 0) + left
+    return pending
+
+
 class TopicCreation(msgspec.Struct, forbid_unknown_fields=True, tag_field="action", tag="create-topic"):
     """Create a topic, or give it more queues. Its other settings are kept."""
 
@@ -77,7 +93,7 @@ class TopicCreation(msgspec.Struct, forbid_unknown_fields=True, tag_field="actio
 
     async def plan(self, context: ChangeContext) -> OperatedPlan:
         """Problem: it has more queues already."""
-        _check(self.topic)
+        check_topic(self.topic)
         known = await context.broker.topic(self.topic)
         wanted = self._wanted(known)
         before = None if known is None else text_of(known)
@@ -108,7 +124,7 @@ class TopicShrinking(msgspec.Struct, forbid_unknown_fields=True, tag_field="acti
 
     async def plan(self, context: ChangeContext) -> OperatedPlan:
         """TopicNotExist. Problem: it has no more queues than that."""
-        _check(self.topic)
+        check_topic(self.topic)
         known = await context.broker.known_topic(self.topic)
         if max(known.read_queue_nums, known.write_queue_nums) <= self.queues:
             raise refusal(
@@ -146,16 +162,7 @@ class TopicShrinking(msgspec.Struct, forbid_unknown_fields=True, tag_field="acti
         """Return how many messages the queues keep that the topic loses, and how many of them each group has left."""
         reaches = await context.broker.reaches(self.topic)
         kept = sum(one.max_offset - one.min_offset for number, one in reaches.items() if number >= self.queues)
-        pending: dict[str, int] = {}
-        for group, stats in (await context.broker.places()).consume_stats.items():
-            for one in stats:
-                for queue, at in one.offset_table.items():
-                    if queue.topic == self.topic and queue.queue_id >= self.queues:
-                        first = reaches[queue.queue_id].min_offset
-                        left = at.broker_offset - max(at.consumer_offset, first)
-                        if left > 0:
-                            pending[group] = pending.get(group, 0) + left
-        return kept, pending
+        return kept, await left_by_groups(context, self.topic, lambda queue: queue >= self.queues)
 
 
 class TopicPermission(msgspec.Struct, forbid_unknown_fields=True, tag_field="action", tag="set-topic-permission"):
@@ -167,7 +174,7 @@ class TopicPermission(msgspec.Struct, forbid_unknown_fields=True, tag_field="act
 
     async def plan(self, context: ChangeContext) -> OperatedPlan:
         """TopicNotExist."""
-        _check(self.topic)
+        check_topic(self.topic)
         known = await context.broker.known_topic(self.topic)
         return OperatedPlan([OperatedStep(self.topic, text_of(known), text_of(self._wanted(known)))])
 
@@ -188,7 +195,7 @@ class TopicDeletion(msgspec.Struct, forbid_unknown_fields=True, tag_field="actio
 
     async def plan(self, context: ChangeContext) -> OperatedPlan:
         """TopicNotExist. Problem: members are online."""
-        _check(self.topic)
+        check_topic(self.topic)
         known = await context.broker.known_topic(self.topic)
         groups = await context.broker.groups_of(self.topic)
         online = [name for name in groups if self.topic in (await context.broker.online(name)).subscription_table]

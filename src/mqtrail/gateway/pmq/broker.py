@@ -43,6 +43,7 @@ from .shapes import PmqMessage
 BIZ_ID: Final = "pmq_bizId"
 TRACE_ID: Final = "pmq_traceId"
 RETRY_COUNT: Final = "pmq_retryCount"
+SEND_IP: Final = "pmq_sendIp"  # what the publisher says its address is, if that is not the one of its connection
 COUNT_DIGITS_MAX: Final = 9
 HEAD: Final = "pmq_head"
 FAILURE_TRIES: Final = 3  # a message of a failure topic with so many is not delivered any more
@@ -133,9 +134,11 @@ class PmqBroker:
         return []
 
 
-def message_of(topic: str, item: PmqMessage, trace_id: str) -> Message:
+def message_of(topic: str, item: PmqMessage, trace_id: str, send_ip: str | None = None) -> Message:
     """Return the message to send. PropertiesError: a value cannot be stored."""
     properties = {TRACE_ID: item.trace_id or trace_id}
+    if send_ip:
+        properties[SEND_IP] = send_ip
     if item.biz_id:
         properties[BIZ_ID] = item.biz_id
     if item.retry_count:
@@ -165,7 +168,7 @@ def pulled(message: MessageExt) -> dict[str, object]:
     found["body"] = message.body.decode("utf-8", "replace")
     found["traceId"] = properties.get(TRACE_ID, message.msg_id)
     found["retryCount"] = tries_of(message)
-    found["sendIp"] = message.born_host.ip
+    found["sendIp"] = properties.get(SEND_IP, message.born_host.ip)
     found["sendTime"] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(message.store_timestamp_ms // 1000)) + ":000"
     return found
 

@@ -26,6 +26,7 @@ from mqtrail.wire import (
     OffsetCommit,
     Perm,
     PropertiesError,
+    ServiceNotAvailable,
     TopicConfig,
     address_matcher,
     encode_properties,
@@ -42,6 +43,7 @@ from ..member_names import member_group, origin_of
 from ..problems import Problem
 from ..publishing import ANY_QUEUE, MessageSender
 from ..short_way import Operation
+from ..tasks import end_task
 from ..tracer import Tracer
 from .broker import FAILURE_TRIES, PmqBroker, failure_topic, is_broadcast, message_of, parts_of, pulled
 from .desk import EXPIRE_MS, QUEUES_A_TICK, Full, Group, GroupQueue, PmqConsumer, PmqDesk, QueueName
@@ -127,10 +129,7 @@ class PmqInterface:
         self._ticker = asyncio.create_task(self._tick())
 
     async def stop(self) -> None:
-        if self._ticker is not None:
-            self._ticker.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._ticker
+        await end_task(self._ticker)
         await self._waker.stop()
 
     def members_of(self, group: str) -> list[PmqConsumer]:
@@ -243,8 +242,8 @@ class PmqInterface:
     async def _enter(
         self, asked: str, name: str, topics: Sequence[str], consumer: tuple[int, str], broker: PmqBroker
     ) -> str | None:
-        """Make a consumer a member of a group; return why it is none. name: the group that it consumes through: of a
-        broadcast group its own one. consumer: its id and its name."""
+        """Make a consumer a member of a group; return why it cannot be one. name: the group that it consumes through;
+        each member of a broadcast group has its own. consumer: its id and its name."""
         consumer_id, member = consumer
         configs: dict[str, TopicConfig] = {}
         for topic in topics:
@@ -412,7 +411,8 @@ class PmqInterface:
             self._gate.take(topic, len(body.msgs), time.monotonic())
         except Problem as problem:  # its client sleeps and repeats
             return failed(problem.detail) | {"sleepTime": min(1000 * problem.retry_after_s, SLEEP_MAX_MS)}
-        parts: list[tuple[int, list[Message]]] = []  # all are checked before the first one is stored
+        send_ip = None if body.client_ip == broker.host.ip else body.client_ip
+        parts: list[tuple[int, list[Message], bool]] = []  # all are checked before the first one is stored
         for (number, is_strict), items in parts_of(body.msgs).items():
             queue = self._desk.queue_of(number)
             queue_id = ANY_QUEUE
@@ -420,13 +420,23 @@ class PmqInterface:
                 queue_id = queue.queue_id
             elif is_strict:
                 return refused(f"found the queue {number}, expected a writable queue of {topic}", sleepTime=0)
-            messages = [message_of(topic, item, secrets.token_hex(16)) for item in items]
+            messages = [message_of(topic, item, secrets.token_hex(16), send_ip) for item in items]
             if (wrong := _wrong_of(messages)) is not None:
                 return refused(wrong, sleepTime=0)
-            parts.append((queue_id, messages))
-        for queue_id, messages in parts:
-            await self._publisher.publish(messages, None, broker.host, queue_id)
+            parts.append((queue_id, messages, is_strict))
+        for queue_id, messages, is_strict in parts:
+            await self._store(messages, queue_id, broker, is_strict=is_strict)
         return done(sleepTime=0)
+
+    async def _store(self, messages: Sequence[Message], queue_id: int, broker: PmqBroker, *, is_strict: bool) -> None:
+        """Store messages in a queue, or in any if it takes none and the client does not insist. Problem."""
+        try:
+            await self._publisher.publish(messages, None, broker.host, queue_id)
+        except Problem as problem:
+            is_refused = isinstance(problem.__cause__, ServiceNotAvailable)  # then nothing was stored
+            if queue_id == ANY_QUEUE or is_strict or not is_refused:
+                raise
+            await self._publisher.publish(messages, None, broker.host)
 
     async def pull(self, body: PullBody, broker: PmqBroker) -> Answer:
         """pmq's ids above offsetStart are our offsets from it on. Where ids are gone, the answer skips them."""
@@ -533,8 +543,8 @@ class PmqInterface:
         for topic in body.topic_names:
             config = await broker.topic(topic)
             if config is not None:
-                names = (QueueName(topic, number) for number in range(config.write_queue_nums))
-                found[topic] = [self._desk.number_of(name) for name in names]
+                numbers = (number for number in range(config.write_queue_nums) if _may_write(config, number))
+                found[topic] = [self._desk.number_of(QueueName(topic, number)) for number in numbers]
         return done(topicQueues=found)
 
     # The routes.
@@ -571,6 +581,10 @@ class PmqInterface:
         @router.post(f"{tool}/addLog")
         async def add_log() -> Response:
             return Response()
+
+        @router.get("/hs")  # for load balancers of pmq
+        async def health() -> Response:
+            return PlainTextResponse("OK")
 
         @router.get(f"{tool}/getIp")
         async def ip(request: Request) -> Response:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,6 +38,7 @@ from ..caller import Caller, succeed
 from ..config import DoorConfig
 from ..gate import FAILURE_SUFFIX
 from ..member_names import is_of_member, member_group, origin_of
+from ..tasks import end_task
 from .broker import PmqBroker
 from .desk import Full, QueueName
 
@@ -81,10 +81,7 @@ class Members:
         self._ticker = asyncio.create_task(self._tick())
 
     async def stop(self) -> None:
-        if self._ticker is not None:
-            self._ticker.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._ticker
+        await end_task(self._ticker)
 
     def of(self, group: str) -> dict[str, BroadcastMember]:
         """Return the members of a group, by their own groups."""
@@ -187,7 +184,7 @@ class Members:
             await self.tick()
 
     async def tick(self) -> None:
-        """Delete the groups of members that left. What cannot be deleted now is tried again later."""
+        """Delete the groups of members that left. A group that cannot be deleted now is tried again later."""
         now = self._clock()
         if self._sweep_ms <= now:
             await self._sweep(now)

@@ -78,6 +78,7 @@ class PmqMessage(msgspec.Struct, rename="camel", gc=False):
 
 class PublishBody(PmqBody):
     topic_name: str | None = None
+    client_ip: Name | None = None
     token: str | None = None
     msgs: Annotated[list[PmqMessage], msgspec.Meta(max_length=ITEMS_MAX)] | None = None
 

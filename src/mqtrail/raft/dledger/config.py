@@ -41,6 +41,7 @@ class LedgerConfig:
     transfer_wait_ms: int = 1_000  # that a member that takes over waits for the leader's last entries
     transfer_behind_max: int = 1_000  # entries that it may lack
     preferred_ms: int = 1_000  # between two looks for a preferred leader
+    full_ms: int = 1_000  # between two tries of a leader with a full disk to hand over
     resigned_ms: int = 30_000  # for which a member that could not lead accepts no hand-over
 
     def __post_init__(self) -> None:

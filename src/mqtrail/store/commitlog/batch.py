@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from mqtrail.wire import QUEUE_OFFSET_AT, MessageIllegal, RecordError, encode_record
+from mqtrail.wire import QUEUE_OFFSET_AT, MessageIllegal, RecordError
 
 from ..base import BatchPlaces, PendingRecord
 from .queue import ENTRY
@@ -59,22 +59,7 @@ class EncodedBatch:
             assert born == self._born or self._born is None
             self._born = born
             try:
-                encoded = encode_record(
-                    record.topic,
-                    record.body,
-                    record.properties,
-                    queue_id=record.queue_id,
-                    queue_offset=0,
-                    physical_offset=0,
-                    flag=record.flag,
-                    sys_flag=record.sys_flag,
-                    born_timestamp_ms=record.born_timestamp_ms,
-                    born_host=record.born_host,
-                    store_timestamp_ms=0,
-                    store_host=self._store_host,
-                    reconsume_times=record.reconsume_times,
-                    prepared_transaction_offset=record.prepared_transaction_offset,
-                )
+                encoded = record.encoded(0, 0, store_timestamp_ms=0, store_host=self._store_host)
                 entry = ENTRY.pack(0, len(encoded), record.tags_code)
             except (RecordError, struct.error) as error:
                 self._check(0, record)

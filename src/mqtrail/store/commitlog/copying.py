@@ -147,7 +147,10 @@ class LogCopy:
     ) -> None:
         queue = self._queues.by_key.get((topic, queue_id))
         if queue is not None and queue_offset < queue.next_offset:
-            self._queues.delete_topic(topic)  # the other store deleted it, and has it again
+            if self._queues.is_spent(queue):
+                self._queues.begin_again(queue)  # its records expired at Apache's master, which then forgot the queue
+            else:
+                self._queues.delete_topic(topic)  # the other store deleted it, and has it again
         self._queues.put_entry(topic, queue_id, queue_offset, physical, size, tags_code)
 
 

@@ -91,6 +91,25 @@ class ConsumeQueue(QueueState):
         """Where its last record is in the log; 0: unknown."""
         return self.entry(self.next_offset - 1)[0] if self.next_offset > self.first_offset else 0
 
+    @property
+    def newest_physical_offset(self) -> int:
+        """Where the last record that has an entry is in the log; -1: no entry names a record."""
+        for queue_offset in range(self.next_offset - 1, self.first_offset - 1, -1):
+            if not self.is_blank(queue_offset):
+                return self.entry(queue_offset)[0]
+        return -1
+
+    def offset_of(self, physical_offset: int, expected: int) -> int | None:
+        """Return the queue offset of the entry that names a record, usually the expected one; None: no entry does."""
+        for queue_offset in (expected, self._first_at(physical_offset)):
+            if (
+                self.first_offset <= queue_offset < self.next_offset
+                and self.entry(queue_offset)[0] == physical_offset
+                and not self.is_blank(queue_offset)
+            ):
+                return queue_offset
+        return None
+
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         """Add the entry of the next queue offset. The hot path of `append` does the same inline."""
         if queue_offset != self.next_offset:

@@ -14,7 +14,7 @@ from .checkpoint import QUEUES_A_SLICE, QUEUES_WRITTEN_A_SLICE
 from .deleted import DeletedTopics
 from .foreign import refuse_bad_name
 from .log import CommitLog
-from .notes import Noted, QueueKey
+from .notes import NOTES_FILE, Noted, QueueKey
 from .queue import ConsumeQueue
 from .recovery import is_right
 
@@ -181,6 +181,18 @@ class ConsumeQueues:
         if not queues:
             del self.by_topic[topic]
         self._leaving.setdefault(topic, {})[queue_id] = queue
+
+    def is_spent(self, queue: ConsumeQueue) -> bool:
+        """Whether the log has none of a queue's records any more."""
+        return queue.newest_physical_offset < self._log.first_offset
+
+    def begin_again(self, queue: ConsumeQueue) -> None:
+        """Let a spent queue begin anew, at any queue offset: Apache's broker removes one whose records all expired.
+
+        The notes of the last checkpoint have its old end, so a start would take the new one for damaged.
+        """
+        self._disk.remove(NOTES_FILE)
+        self._leave(queue.topic, queue.queue_id)
 
     def note_deleted(self) -> None:
         """Write deletions that could not be written before. StoreFull, OSError: they still cannot be written."""

@@ -6,9 +6,18 @@ Source: DefaultMessageStore.getMessage, ConsumeQueue.getOffsetInQueueByTime, apa
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
-from mqtrail.wire import QueryNotFound, RecordError, check_record, decode_head, properties_text
+from mqtrail.wire import (
+    QUEUE_OFFSET_AT,
+    QueryNotFound,
+    RecordError,
+    RecordHead,
+    check_record,
+    decode_head,
+    properties_text,
+)
 
 from ..base import GetStatus, ReadResult
 from ..errors import DamagedRecord, StoreError
@@ -17,6 +26,7 @@ from .damage import SKIP_REMEDY
 from .log import CommitLog
 from .queue import BLANK_ENTRY_SIZE_FIELD, ENTRY, ConsumeQueue
 
+QUEUE_OFFSET = struct.Struct(">q")
 SCAN_SIZE_MIN = 16_000  # one read scans at least these bytes of entries
 
 
@@ -92,7 +102,8 @@ class Reader:
                 if accepts is not None and not _is_accepted(segment, at, at + size, accepts):
                     position += 1
                     continue
-                records.append(segment[at : at + size])
+                record = segment[at : at + size]
+                records.append(record if log.is_plain else _placed(record, position))
                 total += size
                 if len(records) >= count_max:
                     position += 1
@@ -124,7 +135,8 @@ class Reader:
                 queue_offset,
             )
         expected = (queue.topic, queue.queue_id, queue_offset, physical_offset)
-        found = (head.topic, head.queue_id, head.queue_offset, head.physical_offset)
+        record_offset = head.queue_offset if log.is_plain else queue_offset  # see _placed
+        found = (head.topic, head.queue_id, record_offset, head.physical_offset)
         if found != expected:
             return DamagedRecord(
                 f"found the record {found} (topic, queue id, queue offset, physical offset) where {files} names "
@@ -182,10 +194,19 @@ class Reader:
     def _is_named(self, record: memoryview, physical_offset: int) -> bool:
         """Return whether the queue of a record has an entry for it."""
         head = decode_head(record)
+        queue_offset = self._queue_offset_of(head, physical_offset)
+        return queue_offset is not None and self._queues[head.topic, head.queue_id].entry(queue_offset)[1] == head.size
+
+    def queue_offset_of(self, record: bytes) -> int | None:
+        """Return the queue offset under which a record is read; None: its queue has no entry for it."""
+        head = decode_head(record)
+        return self._queue_offset_of(head, head.physical_offset)
+
+    def _queue_offset_of(self, head: RecordHead, physical_offset: int) -> int | None:
+        """It is the record's own, or another one in a DLedger log: see _placed."""
         queue = self._queues.get((head.topic, head.queue_id))
-        if queue is None or not queue.first_offset <= head.queue_offset < queue.next_offset:
-            return False
-        return queue.entry(head.queue_offset)[:2] == (physical_offset, head.size)
+        found = None if queue is None else queue.offset_of(physical_offset, head.queue_offset)
+        return found if found == head.queue_offset or not self._log.is_plain else None
 
     def _find(self, physical_offset: int) -> memoryview | None:
         """Return the record that starts there without checking its body; None: there is none."""
@@ -231,6 +252,18 @@ def no_record_at(physical_offset: int, first: int, end: int) -> QueryNotFound:
         f"found no record at physical offset {physical_offset}, expected one in [{first}, {end}): it expired, or the "
         "id is another broker's"
     )
+
+
+def _placed(record: memoryview, queue_offset: int) -> memoryview:
+    """Return a record of a DLedger log with the queue offset under which it is read.
+
+    Its leader may have given the offset a second time; then the queue has the record at another place.
+    """
+    if QUEUE_OFFSET.unpack_from(record, QUEUE_OFFSET_AT)[0] == queue_offset:
+        return record
+    copy = bytearray(record)
+    QUEUE_OFFSET.pack_into(copy, QUEUE_OFFSET_AT, queue_offset)
+    return memoryview(copy)
 
 
 def _is_accepted(segment: memoryview, start: int, end: int, accepts: Callable[[bytes], bool]) -> bool:

@@ -202,12 +202,8 @@ def _is_right(queue: ConsumeQueue, queue_offset: int, log: CommitLog, trusted_en
         head = check_record(_record_at(log, physical_offset), crc=False)
     except RecordError:
         return False
-    return (head.topic, head.queue_id, head.queue_offset, head.size) == (
-        queue.topic,
-        queue.queue_id,
-        queue_offset,
-        size,
-    )
+    is_its_offset = head.queue_offset == queue_offset or not log.is_plain  # a DLedger leader may give one twice
+    return is_its_offset and (head.topic, head.queue_id, head.size) == (queue.topic, queue.queue_id, size)
 
 
 def _pointing_past(queue: ConsumeQueue, log: CommitLog) -> int:

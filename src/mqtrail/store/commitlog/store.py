@@ -17,11 +17,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
-from mqtrail.wire import (
-    QUEUE_OFFSET_AT,
-    TIMER_TOPIC,
-    QueryNotFound,
-)
+from mqtrail.wire import TIMER_TOPIC, QueryNotFound
 
 from ..base import (
     Appended,
@@ -109,7 +105,7 @@ class CommitLogStore:
         self._full = False
         self._gathered = 0  # queue entries appended since they were written last
         recovery = recover(
-            self._log, queues, self._queues.put_entry, disk, config, unclean, lost, noted, self._queues.deleted.ends
+            self._log, queues, self._put_entry, disk, config, unclean, lost, noted, self._queues.deleted.ends
         )
         if recovery.rebuilt:
             self._queues.restore_ends(noted)
@@ -144,12 +140,17 @@ class CommitLogStore:
         refuse_foreign(self._disk)
         return CommitLog(self._disk, self.config.segment_size)
 
+    def _put_entry(
+        self, topic: str, queue_id: int, queue_offset: int, physical: int, size: int, tags_code: int
+    ) -> None:
+        """Add the queue entry of a record that a start reads."""
+        self._queues.put_entry(topic, queue_id, queue_offset, physical, size, tags_code)
+
     def _queue_offset_at(self, physical_offset: int) -> int | None:
         try:
-            record = self._reader.record_at(physical_offset)
+            return self._reader.queue_offset_of(self._reader.record_at(physical_offset))
         except QueryNotFound:
             return None
-        return int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big")
 
     def truncate(self, physical_offset: int) -> str:
         """Cut off the log from physical_offset on; return the file with what was cut off. See the contract."""
@@ -168,7 +169,7 @@ class CommitLogStore:
     def _cut(self, end: int) -> None:
         """Complete a cut that is noted."""
         if self._log.end_offset > end:
-            self.flush()  # what stays is durable before the mark says so
+            self.flush()  # the rest of the log must be durable before the mark is
             self.timers.distrust()
             cut_log(self._disk, self._log, self._by_key.values(), end)
             self._close_files()
@@ -320,6 +321,11 @@ class CommitLogStore:
     @property
     def away_nodes(self) -> Mapping[str, str]:
         """None: all queues are in one place."""
+        return {}
+
+    @property
+    def away_replicas(self) -> Mapping[str, str]:
+        """None: its files are on this machine."""
         return {}
 
     @property

@@ -5,6 +5,6 @@ docs/design/dledger.md has the files and what a crash on either side of each ste
 """
 
 from .ledger import LedgerLog
-from .store import LedgerGate, LedgerStore
+from .store import FIRST_TOPIC, LedgerGate, LedgerStore
 
-__all__ = ["LedgerGate", "LedgerLog", "LedgerStore"]
+__all__ = ["FIRST_TOPIC", "LedgerGate", "LedgerLog", "LedgerStore"]

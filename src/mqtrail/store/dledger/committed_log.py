@@ -1,7 +1,7 @@
 """A member's log as far as it is committed: what queues, index and readers see of it.
 
-Its end is where the last committed entry ends that has its queue entries. What is behind it may still be taken back, so
-nobody can read it. A file of its own, mqtrail-dispatched, notes up to where queues are on disk; the log's durable mark
+It ends with the last committed entry that has its queue entries. Entries behind it may still be taken back, so they
+cannot be read. A separate file, mqtrail-dispatched, notes up to where queues are on disk; the log's durable mark
 belongs to the ledger.
 """
 

@@ -60,7 +60,7 @@ class EntryLog(CommitLog):
         return head
 
     def check_body(self, head: LedgerHead, *, crc: bool, torn_from: int) -> None:
-        """Check the record of an entry. RecordError: it is none, or torn.
+        """Check the record of an entry. RecordError: the bytes are not a whole record.
 
         torn_from: from there on an entry may be torn; the CRC covers the record's body only.
         """

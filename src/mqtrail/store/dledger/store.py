@@ -2,15 +2,16 @@
 
     store = LedgerStore(disk, config, self_id="n0")
     store.lead(gate)         this member leads, and all that earlier leaders may have committed is committed
-    store.append(…)          writes entries; nobody can read them yet
+    store.append(…)          writes entries; consumers cannot read them yet
     store.advance()          makes what was committed since visible: queue entries, reads, `max_offset`
     store.step_down()        this member leads no longer: nothing becomes visible or counts as flushed before `follow`
     store.follow()           another member leads; `advance` shows what it commits
 
-Queues, index, timers and readers know the committed part of the log alone (`CommittedLog`). So what is rolled back was
-never in a queue and was never read. `flushed_offset` is the end of that part: a reply that waits for its record waits
-for the majority, and tables are saved up to there. Between `step_down` and `follow` it does not move, because another
-leader's entries may take the places of this one's; whoever waits for this one's must be gone before `follow`.
+Queues, index, timers and readers see only the committed part of the log (`CommittedLog`). So an entry that is rolled
+back was never in a queue and was never read. `flushed_offset` is the end of that part: a reply that waits for its
+record waits for the majority, and tables are saved up to there. Between `step_down` and `follow` it does not move,
+because another leader's entries may take the places of this one's. All replies that wait for entries of this leader
+must be dropped before `follow`.
 
 A record is one entry; a batch is consecutive ones. The queue offset of an appended record is kept here until its entry
 is in the queue.
@@ -20,7 +21,6 @@ Source: DLedgerCommitLog, apache/rocketmq store/.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
@@ -35,7 +35,7 @@ from mqtrail.wire import (
     MessageSysFlag,
     RecordError,
     ServiceNotAvailable,
-    encode_record,
+    decode_head,
     parse_delay_levels,
 )
 
@@ -48,13 +48,14 @@ from ..commitlog.notes import QueueKey, note_expired
 from ..commitlog.scan import LogScan
 from ..commitlog.store import GATHERED_ENTRIES_MAX, CommitLogStore
 from ..disk import Disk
-from ..errors import LogDiffers, StoreError
+from ..errors import LogDiffers, StoreError, StoreFull
 from ..timers import TimerFiles
 from .committed_log import CommittedLog
 from .ledger import LedgerLog
 
 TRANSACTION_MASK: Final = int(MessageSysFlag.TRANSACTION_MASK)
 HOSTS_SIZE: Final = 16  # of both hosts, IPv4, as RECORD_BASE counts them
+FIRST_TOPIC: Final = "DLEDGER_FIRST_ENTRY"  # of the record with which a leader of mqtrail begins; it is in no queue
 IN_QUEUE: Final = (0, int(MessageSysFlag.TRANSACTION_COMMIT))
 ADVANCE_COUNT_MAX: Final = 500  # entries that one call makes visible
 PUSHED_SIZE_MAX: Final = FRAME_SIZE_MAX * 3 // 4 - 4096  # of a record: a request to a member has it in base64
@@ -135,7 +136,7 @@ class LedgerStore(CommitLogStore):
         self._gate, self._is_frozen = None, True
 
     def follow(self) -> None:
-        """Show what another leader commits. Nobody may wait any more for what this member appended as leader."""
+        """Show what another leader commits. No reply may still wait for an entry of this member as leader."""
         self._gate, self._is_frozen = None, False
         self._next.clear()
 
@@ -207,30 +208,21 @@ class LedgerStore(CommitLogStore):
             entries.append(entry)
             end = entry.end
             tickets.append(Appended(physical_offset, len(body), queue_offset, end))
-        ledger.append(entries)
+        try:
+            ledger.append(entries)
+        except StoreFull:
+            self._full = True  # until `expire` finds space
+            raise
         self._next |= moved
         self._gate.appended()
         return tickets
 
     def _encode(self, record: PendingRecord, queue_offset: int, physical_offset: int) -> bytes:
         try:
-            return encode_record(
-                record.topic,
-                record.body,
-                bytes(record.properties),
-                queue_id=record.queue_id,
-                queue_offset=queue_offset,
-                physical_offset=physical_offset,
-                flag=record.flag,
-                sys_flag=record.sys_flag,
-                born_timestamp_ms=record.born_timestamp_ms,
-                born_host=record.born_host,
-                store_timestamp_ms=self._store_ms,
-                store_host=self._store_host,
-                reconsume_times=record.reconsume_times,
-                prepared_transaction_offset=record.prepared_transaction_offset,
+            return record.encoded(
+                queue_offset, physical_offset, store_timestamp_ms=self._store_ms, store_host=self._store_host
             )
-        except (RecordError, struct.error) as error:
+        except RecordError as error:
             raise MessageIllegal(f"{error}") from error
 
     def _size_of(self, record: PendingRecord, topic_size: int) -> int:
@@ -254,7 +246,7 @@ class LedgerStore(CommitLogStore):
         )
 
     def log_bytes(self, physical_offset: int, size_max: int) -> bytes:
-        """LogDiffers: members get entries, and nobody gets bytes."""
+        """LogDiffers: a member of a group receives entries, never bytes of a log."""
         raise LogDiffers("found a request for bytes of the log of a DLedger member, expected none: it has no slaves")
 
     def truncate(self, physical_offset: int) -> str:
@@ -316,7 +308,7 @@ class LedgerStore(CommitLogStore):
             self._scan = LogScan(
                 self._log,
                 self._by_key,
-                self._put_entry,
+                self._show_entry,
                 {},
                 self._delays_ms,
                 position=self._log.end_offset,
@@ -326,14 +318,52 @@ class LedgerStore(CommitLogStore):
             )
         return self._scan
 
+    def _show_entry(
+        self, topic: str, queue_id: int, queue_offset: int, physical: int, size: int, tags_code: int
+    ) -> None:
+        self._put_entry(topic, queue_id, queue_offset, physical, size, tags_code)
+        self._grown[topic, queue_id] = None
+
     def _put_entry(
         self, topic: str, queue_id: int, queue_offset: int, physical: int, size: int, tags_code: int
     ) -> None:
+        """Add the queue entry of a committed record; one that exists stays.
+
+        A leader may give a queue offset a second time: Apache's forgets a queue whose records all expired, and that of
+        5.3.3 lacks queue entries once it was killed. What has an entry here may be acknowledged, so such a record gets
+        the next offset of its queue. Only a leader of mqtrail shows by offset 0 that it deleted the topic.
+        """
         queue = self._by_key.get((topic, queue_id))
-        if queue is not None and queue_offset == 0 < queue.next_offset and queue.last_physical_offset < physical:
-            self._queues.delete_topic(topic, physical - LEDGER_HEAD_SIZE)  # the leader deleted it, and has it again
+        if queue is not None and queue_offset < queue.next_offset:
+            if physical <= queue.newest_physical_offset:
+                return
+            if queue_offset == 0 and self._queues.is_spent(queue):
+                self._queues.begin_again(queue)
+            elif queue_offset == 0 and self._is_of_mqtrail(physical - LEDGER_HEAD_SIZE):
+                self._queues.delete_topic(topic, physical - LEDGER_HEAD_SIZE)
+            else:
+                queue_offset = queue.next_offset
         self._queues.put_entry(topic, queue_id, queue_offset, physical, size, tags_code)
-        self._grown[topic, queue_id] = None
+
+    def _is_of_mqtrail(self, position: int) -> bool:
+        """Whether a member of mqtrail led in the term of an entry: its terms begin with a record of FIRST_TOPIC.
+
+        True also if that entry expired: Apache's leader gives offsets again soon after its election.
+        """
+        ledger = self.ledger
+        head = ledger.data.entry_head(position)
+        assert head is not None, f"found no entry at position {position}, expected that of a record"
+        low, high = ledger.begin_index, head.index
+        while low < high:
+            middle = (low + high) // 2
+            if (ledger.term_at(middle) or 0) < head.term:
+                low = middle + 1
+            else:
+                high = middle
+        if low == ledger.begin_index and low > 0:
+            return True
+        first = ledger.entry(low)
+        return first is not None and decode_head(first.body).topic == FIRST_TOPIC
 
     def _skip_dropped(self) -> None:
         """Go on at the first entry, if the ledger dropped what was not visible yet: it was too far behind."""

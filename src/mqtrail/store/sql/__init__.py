@@ -6,6 +6,7 @@ It needs SQLAlchemy, `pip install mqtrail[pmq]`; only `mqtrail up --store` and `
 from .facts import DatabaseFacts, NodeFacts, QueueTable, WriterStart, look_at, set_node
 from .nodes import NodeDatabase
 from .registry import parse_node
+from .replica import ReplicaDatabase, parse_replica
 from .store import SqlStore
 
 __all__ = [
@@ -13,9 +14,11 @@ __all__ = [
     "NodeDatabase",
     "NodeFacts",
     "QueueTable",
+    "ReplicaDatabase",
     "SqlStore",
     "WriterStart",
     "look_at",
     "parse_node",
+    "parse_replica",
     "set_node",
 ]

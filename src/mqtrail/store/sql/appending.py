@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from mqtrail.wire import LONG_MAX, MessageIllegal, MessageSysFlag, RecordError, ServiceNotAvailable, encode_record
+from mqtrail.wire import LONG_MAX, MessageIllegal, MessageSysFlag, RecordError, ServiceNotAvailable
 
 from ..base import Appended, PendingRecord
 from ..commitlog.append import too_large
@@ -98,21 +98,8 @@ class TableAppender:
     def _encode(self, record: PendingRecord, queue_offset: int, physical_offset: int, store_ms: int) -> bytes:
         """Return the bytes of a record. MessageIllegal: it cannot be stored."""
         try:
-            data = encode_record(
-                record.topic,
-                record.body,
-                record.properties,
-                queue_id=record.queue_id,
-                queue_offset=queue_offset,
-                physical_offset=physical_offset,
-                flag=record.flag,
-                sys_flag=record.sys_flag,
-                born_timestamp_ms=record.born_timestamp_ms,
-                born_host=record.born_host,
-                store_timestamp_ms=store_ms,
-                store_host=self._store_host,
-                reconsume_times=record.reconsume_times,
-                prepared_transaction_offset=record.prepared_transaction_offset,
+            data = record.encoded(
+                queue_offset, physical_offset, store_timestamp_ms=store_ms, store_host=self._store_host
             )
         except RecordError as error:
             raise MessageIllegal(f"found a record that cannot be stored: {error}") from error

@@ -5,7 +5,8 @@ has it, the flush thread or the caller's, has the turn. A transaction begins by 
 writer, which also locks the row of the store: of two processes the one that started earlier cannot commit any more.
 
 A server may be away for a while. Then nothing in the caller's thread asks it again: the flush thread does, until it
-answers (`revive`).
+answers (`revive`). Of several addresses in a URL, each connection uses the first one whose server takes changes and has
+everything that was committed: after a fail-over that is the new primary.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Row, Select, delete, insert, inspect, or_, select, text, update
+from sqlalchemy import Connection, Row, Select, Table, delete, insert, inspect, or_, select, text, update
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoTurn
 
 from mqtrail import __version__
 
-from ..errors import StoreAway, StoreBroken, StoreError
-from .engines import CLOCKS, is_server, make_engine, open_problem, parse
+from ..errors import StoreAway, StoreBroken, StoreBusy, StoreError
+from .engines import CLOCKS, is_server, make_engine, open_problem, parse, says_read_only, why_read_only
 from .schema import MEMBER, METADATA, STARTS_KEPT, STORE, STORE_ROW, VERSION, WRITER, check_shape
 
 Result = TypeVar("Result")
@@ -46,7 +47,8 @@ REMEDIES: Final = {
 
 
 class Database:
-    """One database. end_offset, store_ms: of the log, as found at the start. is_new: it had no tables of ours.
+    """One database. end_offset: of the log, as last known to be committed. store_ms: its time, as found at the start.
+    is_new: it had no tables of ours.
 
     away: why a server does not answer at present; None: it does, as far as known. runs_apart: whether reads run in
     another thread.
@@ -72,8 +74,10 @@ class Database:
         self.runs_apart = apart is not None and self._is_server
         self._apart = apart if apart is not None and self._is_server else _here
         self.away: str | None = None
-        self._engine = make_engine(parsed)
-        self._reads_engine = make_engine(parsed, reads=True)
+        self._url = parsed
+        unfit = self._unfit if self._is_server else None
+        self._engine = make_engine(parsed, unfit=unfit)
+        self._reads_engine = make_engine(parsed, reads=True, unfit=unfit)
         self._reads: Connection | None = None
         self._as = record_size_max, member
         self.is_open = False
@@ -97,8 +101,8 @@ class Database:
         record_size_max, member = self._as
         with self._engine.begin() as connection:
             self._take_over(connection, record_size_max, member)
-        self._connect_reads()
         self.is_open = True
+        self._connect_reads()
 
     def _take_over(self, connection: Connection, record_size_max: int, member: NodeMember | None) -> None:
         """Make the tables if there are none, and become the writer. StoreError: it is not a database for this."""
@@ -128,11 +132,40 @@ class Database:
         self.end_offset = found.end_offset
         self.store_ms = found.store_ms
 
+    @property
+    def writer(self) -> int:
+        """Number of this start of the writer."""
+        return self._writer
+
+    def _unfit(self, connection: Any) -> str | None:
+        """Return why a server is not the primary of this database. connection: of its driver."""
+        if (problem := why_read_only(self._url, connection)) is not None or not self.is_open:
+            return problem
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT writer, end_offset FROM {STORE.name} WHERE id = {STORE_ROW}")
+            writer, end_offset = cursor.fetchone() or (0, 0)
+        if writer >= self._writer and end_offset >= self.end_offset:
+            return None
+        return (
+            f"its log ends at {end_offset}, before {self.end_offset}: it lacks commits; let it catch up, or start the "
+            "broker again to go on without them"
+        )
+
     def _connect_reads(self) -> None:
-        if self._reads is not None:
-            self._reads.invalidate()
-            self._reads.close()
+        old, self._reads = self._reads, None  # a server may refuse the new one
+        if old is not None:
+            old.invalidate()
+            old.close()
         self._reads = self._reads_engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+
+    def has_table(self, table: Table) -> bool:
+        """Return whether it has a table. StoreError: it failed; StoreAway."""
+
+        def ask() -> bool:
+            assert self._reads is not None
+            return inspect(self._reads).has_table(table.name)
+
+        return bool(self._asked(lambda: self._apart(ask)))
 
     def rows(self, query: Select[Any]) -> list[Row[Any]]:
         """Return all rows of a query, as committed now. StoreError: the database failed; StoreAway: it is away."""
@@ -142,7 +175,7 @@ class Database:
         """Do as `rows`, in the thread of `apart`."""
         return self._asked(partial(self._rows, query))
 
-    def _asked(self, ask: Callable[[], list[Row[Any]]]) -> list[Row[Any]]:
+    def _asked(self, ask: Callable[[], Result]) -> Result:
         if self.away is not None:
             raise StoreAway(self.away)
         try:
@@ -161,7 +194,7 @@ class Database:
             return list(result)
 
     def change(self, act: Callable[[Connection], None]) -> None:
-        """In the caller's thread: run act in a transaction. StoreBroken, StoreAway: see `transaction`."""
+        """In the caller's thread: run act in a transaction. StoreBroken, StoreAway, StoreBusy: see `transaction`."""
         if self.away is not None:
             raise StoreAway(self.away)
 
@@ -180,15 +213,23 @@ class Database:
         """Wait for the turn to write; commit at the end, and call committed before the turn ends.
 
         StoreBroken: nothing was committed, or that is unknown. StoreAway: the same, and it may be tried again.
+        StoreBusy: nothing was done, because another transaction of this process has the turn.
         """
         try:
             with self._engine.connect() as connection:
-                with connection.begin():
-                    self.check_writer(connection)
-                    yield connection
+                try:
+                    with connection.begin():
+                        self.check_writer(connection)
+                        yield connection
+                except DBAPIError as error:
+                    if says_read_only(error.orig):
+                        connection.invalidate()  # the next one may find the new primary
+                    raise
                 if committed is not None:
                     committed()
-        except (DBAPIError, NoTurn) as error:
+        except NoTurn as error:
+            raise StoreBusy from error
+        except DBAPIError as error:
             if self._may_be_away(error):
                 self.away = cause(error)
                 raise StoreAway(self.away) from error
@@ -213,17 +254,22 @@ class Database:
                 self._open()
         except StoreAway:
             raise
+        except NoTurn as error:
+            raise StoreBusy from error
         except (DBAPIError, StoreError) as error:
             self.away = cause(error)
             raise StoreAway(self.away) from error
         self.away = None
 
     def _may_be_away(self, error: Exception) -> bool:
-        """Return whether it may go well later: connections that broke, locks, deadlocks, a server without space."""
-        return self._is_server and isinstance(error, OperationalError | InterfaceError | TimeoutError | NoTurn)
+        """Return whether it may go well later: connections that broke, locks, deadlocks, a server without space, one
+        that became read-only."""
+        if isinstance(error, DBAPIError) and says_read_only(error.orig):
+            return self._is_server
+        return self._is_server and isinstance(error, OperationalError | InterfaceError | TimeoutError)
 
     def close(self) -> None:
-        """Close all connections. What is not committed is rolled back."""
+        """Close all connections. Uncommitted changes are rolled back."""
         if self._reads is not None:
             if self.away is not None:
                 self._reads.invalidate()  # a thread may still wait for its reply

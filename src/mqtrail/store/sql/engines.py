@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -25,6 +25,8 @@ STATEMENT_SIZE: Final = 64 * 1024  # of an INSERT without the body
 SILENCE_S: Final = BUSY_S + 5  # without a byte from a server, while a statement is running: the connection is given up
 READ_S: Final = 2  # after that a server cancels a read
 EXPECTED: Final = "sqlite:///path/to/file.db, postgresql://user@host/database or mysql://user@host/database"
+Unfit = Callable[[Any], str | None]
+"""Why a server is not the one to use, asked on a new connection of the driver; None: it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +74,15 @@ BACKENDS: Final = {"postgresql": POSTGRESQL, "mysql": MYSQL, "mariadb": MARIADB}
 
 
 def parse(url: str) -> URL:
-    """Return the URL with its driver. InvalidParameter: it is none that a store can use."""
+    """Return the URL with its driver; further addresses of its host part are in its query (`addresses_of`).
+
+    InvalidParameter: it is none that a store can use.
+    """
+    first, others = _without_others(url)
     try:
-        parsed = make_url(url)
+        parsed = make_url(first)
     except (ArgumentError, ValueError) as error:
         raise InvalidParameter(f"found a store that is not a URL, expected {EXPECTED}") from error
-    shown = parsed.render_as_string(hide_password=True)
     if parsed.drivername == "sqlite":
         if not parsed.database or parsed.database == ":memory:" or parsed.query:
             raise InvalidParameter("found a store in memory or with options, expected sqlite:///path/to/file.db")
@@ -85,13 +90,53 @@ def parse(url: str) -> URL:
     backend = BACKENDS.get(parsed.drivername)
     if backend is None:
         raise InvalidParameter(f"found the store {parsed.drivername}://…, expected {EXPECTED}")
+    shown = shown_url(parsed)
     if not parsed.database:
         raise InvalidParameter(f"found the store {shown} without a database, expected {parsed.drivername}://…/database")
     if unknown := sorted(set(parsed.query) - backend.options):
         raise InvalidParameter(
             f"found the option {unknown[0]} in the store {shown}, expected only {', '.join(sorted(backend.options))}"
         )
-    return parsed
+    for other in others:
+        if _ADDRESS.fullmatch(other) is None:
+            raise InvalidParameter(f"found the address {other!r} in the store {shown}, expected host or host:port")
+    return parsed.update_query_dict({_OTHERS: others}) if others else parsed
+
+
+def _without_others(url: str) -> tuple[str, tuple[str, ...]]:
+    """Return a URL with the first of its addresses, and the others: user@host1:1,host2:2/database."""
+    found = _AUTHORITY.match(url)
+    if found is None or "," not in found["hosts"] or found["scheme"] == "sqlite":
+        return url, ()
+    first, *others = found["hosts"].split(",")
+    return url[: found.start("hosts")] + first + url[found.end("hosts") :], tuple(others)
+
+
+_OTHERS: Final = "mqtrail_addresses"
+_AUTHORITY: Final = re.compile(r"(?P<scheme>[^:/]+)://(?:[^/]*@)?(?P<hosts>[^/?@]*)")
+_ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+)(?::(?P<port>\d{1,5}))?")
+
+
+def addresses_of(url: URL) -> list[tuple[str | None, int | None]]:
+    """Return host and port of each address of a URL; None: the driver's default."""
+    found: list[tuple[str | None, int | None]] = [(url.host, url.port)]
+    for other in url.query.get(_OTHERS, ()):
+        match = _ADDRESS.fullmatch(other)
+        assert match is not None, "parse checked it"
+        found.append((match["host"].strip("[]"), int(match["port"]) if match["port"] else None))
+    return found
+
+
+def shown_url(url: URL) -> str:
+    """Return a URL of `parse` for people: with all addresses, without the password."""
+    others = url.query.get(_OTHERS, ())
+    shown = url.difference_update_query([_OTHERS]).render_as_string(hide_password=True)
+    if not others:
+        return shown
+    found = _AUTHORITY.match(shown)
+    assert found is not None
+    end = found.end("hosts")
+    return f"{shown[:end]},{','.join(others)}{shown[end:]}"
 
 
 def is_server(url: URL) -> bool:
@@ -105,9 +150,10 @@ def _make_private(path: str) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
-def make_engine(url: URL, *, reads: bool = False) -> Engine:
+def make_engine(url: URL, *, reads: bool = False, unfit: Unfit | None = None, silence_s: float | None = None) -> Engine:
     """Return an engine with at most one connection. reads: for statements that are each a transaction.
 
+    unfit: refuses servers; None: the first address that answers is used. silence_s: instead of SILENCE_S.
     InvalidParameter: its driver is not installed.
     """
     if not is_server(url):
@@ -126,7 +172,7 @@ def make_engine(url: URL, *, reads: bool = False) -> Engine:
     backend = BACKENDS[url.drivername]
     try:
         engine = create_engine(
-            url.set(drivername=backend.driver),
+            url.set(drivername=backend.driver).difference_update_query([_OTHERS]),
             poolclass=QueuePool,
             pool_size=1,
             max_overflow=0,
@@ -147,19 +193,95 @@ def make_engine(url: URL, *, reads: bool = False) -> Engine:
                 cursor.execute(statement)
         connection.commit()
 
-    if backend is POSTGRESQL:
-        event.listen(engine, "do_connect", _connect_postgresql)
+    event.listen(
+        engine, "do_connect", _Connector(addresses_of(url), unfit, SILENCE_S if silence_s is None else silence_s)
+    )
     event.listen(engine, "connect", configure)
     return engine
 
 
-def _connect_postgresql(dialect: object, record: object, args: list[Any], options: dict[str, Any]) -> Any:
-    """Connect as psycopg does, with a limit for the silence of the server."""
-    from .patient import PatientConnection  # psycopg is an extra
+class _Connector:
+    """Connects to the first address that answers and is fit, beginning with the one that was so last."""
 
-    connection = PatientConnection.connect(*args, **options)
-    connection.silence_s = SILENCE_S
-    return connection
+    def __init__(self, addresses: list[tuple[str | None, int | None]], unfit: Unfit | None, silence_s: float) -> None:
+        self._addresses = addresses
+        self._unfit = unfit
+        self._silence_s = silence_s
+
+    def __call__(self, dialect: Any, record: object, args: list[Any], options: dict[str, Any]) -> Any:
+        failures: list[Exception] = []
+        for place, (host, port) in enumerate(self._addresses):
+            here = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+            try:
+                connection = self._connect(dialect, args, {**options, **here})
+            except dialect.loaded_dbapi.Error as error:
+                failures.append(error)
+                continue
+            if (problem := self._problem(dialect, connection)) is None:
+                self._addresses.insert(0, self._addresses.pop(place))
+                return connection
+            connection.close()
+            failures.append(dialect.loaded_dbapi.OperationalError(problem))
+        if len(failures) == 1:
+            raise failures[0]
+        shown = (
+            f"{host}{'' if port is None else f':{port}'}: {_said(failure)}"
+            for (host, port), failure in zip(self._addresses, failures, strict=True)
+        )
+        raise dialect.loaded_dbapi.OperationalError("; ".join(shown))
+
+    def _connect(self, dialect: Any, args: list[Any], options: dict[str, Any]) -> Any:
+        if dialect.name != "postgresql":
+            return dialect.connect(*args, **options)
+        from .patient import PatientConnection  # psycopg is an extra
+
+        connection = PatientConnection.connect(*args, **options)
+        connection.silence_s = self._silence_s
+        return connection
+
+    def _problem(self, dialect: Any, connection: Any) -> str | None:
+        if self._unfit is None:
+            return None
+        try:
+            return self._unfit(connection)
+        except dialect.loaded_dbapi.Error as error:
+            return _said(error)
+        finally:
+            with suppress(dialect.loaded_dbapi.Error):
+                connection.rollback()
+
+
+def _said(error: Exception) -> str:
+    """Return what a driver's error says."""
+    arguments: tuple[object, ...] = error.args
+    return str(arguments[-1]) if arguments else str(error)
+
+
+READ_ONLY_FOUND: Final = "it is read-only, as a replica is"
+_READ_ONLY: Final = {
+    "postgresql": "SHOW transaction_read_only",
+    "mysql": "SELECT @@global.read_only",
+    "mariadb": "SELECT @@global.read_only",
+}
+
+
+def why_read_only(url: URL, connection: Any) -> str | None:
+    """Return why a server takes no changes; None: it takes them. connection: of its driver."""
+    with connection.cursor() as cursor:
+        cursor.execute(_READ_ONLY[url.drivername])
+        (found,) = cursor.fetchone()
+    return READ_ONLY_FOUND if str(found) not in ("off", "0", "OFF") else None
+
+
+def says_read_only(error: BaseException | None) -> bool:
+    """Return whether a driver's error says that the server takes no changes, as after it became a replica."""
+    if getattr(error, "sqlstate", None) == "25006":
+        return True
+    arguments: tuple[object, ...] = () if error is None else error.args
+    return bool(arguments) and arguments[0] in _MYSQL_READ_ONLY
+
+
+_MYSQL_READ_ONLY: Final = (1290, 1792, 1836)  # the server or the transaction is read-only
 
 
 _MYSQL_CLOCK: Final = "SELECT CAST(unix_timestamp(now(3)) * 1000 AS SIGNED)"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -17,7 +18,7 @@ from mqtrail.wire import InvalidParameter
 
 from ..errors import StoreError
 from .database import REMEDIES, cause
-from .engines import BUSY_S, CLOCKS, is_server, make_engine, parse
+from .engines import BUSY_S, CLOCKS, is_server, make_engine, parse, shown_url, why_read_only
 from .nodes import kind_of
 from .schema import (
     ASSIGNMENT,
@@ -137,7 +138,7 @@ _QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "mysql": _MYSQL,
     "mariadb": _MYSQL,
 }
-"""What is asked of each kind of server, one value each; `sizes`: names and bytes of all tables."""
+"""The query for each kind of server, which returns one value; `sizes`: names and bytes of all tables."""
 
 
 def look_at(url: str, *, queues: bool = False, sizes: bool = False) -> DatabaseFacts:
@@ -166,7 +167,7 @@ def _read_only_engine(url: URL) -> Engine:
 
 
 def _facts(connection: Connection, url: URL, *, queues: bool, sizes: bool) -> DatabaseFacts:
-    shown = url.render_as_string(hide_password=True)
+    shown = shown_url(url)
     if not check_shape(connection):
         raise StoreError(f"found no messages of mqtrail in {shown}, expected some: start `mqtrail pmq up` on it first")
     row = connection.execute(select(STORE)).one()
@@ -234,7 +235,7 @@ def set_node(
     such node is left. StoreError: the database cannot be used, or has no such node.
     """
     parsed = parse(url)
-    engine = make_engine(parsed) if is_server(parsed) else _engine_of_file(parsed)
+    engine = make_engine(parsed, unfit=partial(why_read_only, parsed)) if is_server(parsed) else _engine_of_file(parsed)
     try:
         with engine.begin() as connection:
             nodes = _nodes(connection, 0) if check_shape(connection) else ()

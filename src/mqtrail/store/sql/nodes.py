@@ -1,12 +1,12 @@
 """The nodes of a store: several databases, each with whole queues and a log of its own.
 
-The home, the first one, also has the system topics and says where each queue is. A queue is on one node for as long as
+The first one, the home, also has the system topics and the place of each queue. A queue is on one node for as long as
 its topic exists, so no transaction reaches two databases: the home commits which node a new queue has before that node
 commits its first row.
 
-A node that does not answer stops no other one. What waits for it is parked: the home commits those records, so their
-senders get their replies. When the node answers again, it commits them, and then they are removed from the home. The
-end of its log tells which of them it had already.
+A node that does not answer does not stop other nodes. Records that wait for it are parked: the home commits them, so
+their senders get their replies. When the node answers again, it commits them, and then they are removed from the home.
+The end of its log shows which of them it had already.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sqlalchemy import Connection, and_, delete, insert, select, update
+from sqlalchemy import Connection, and_, delete, select, update
 
 from mqtrail.wire import (
     DLQ_PREFIX,
     INNER_TOPICS,
     RETRY_PREFIX,
+    InvalidParameter,
+    ServiceNotAvailable,
     decode_head,
     is_system_topic,
 )
@@ -30,9 +32,11 @@ from ..errors import NodeClosed, StoreAway, StoreError
 from .database import Apart, Database, NodeMember, cause
 from .engines import parse
 from .inserting import insert_rows
+from .placing import QueueChange, read_starts, save_changes
 from .queues import TableQueue, TableQueues, WaitingRecord
 from .reading import TableReader
 from .registry import register
+from .replica import ReplicaDatabase, TableReplica
 from .retention import Remover
 from .schema import (
     ASSIGNMENT,
@@ -156,7 +160,10 @@ class NodeGroup:
         self.assigned: dict[tuple[str, int], int] = {}
         self.nodes: dict[int, TableNode] = {}
         self.now_ms = 0  # of the last append or question
-        self._changes: list[tuple[str, int | None, int | None]] = []  # of assignments, that are not committed
+        self._changes: list[QueueChange] = []  # that are not committed
+        self._detached: list[tuple[QueueChange, TableNode, TableQueue]] = []  # tables that are released after them
+        self._starts = read_starts(home)
+        self.closed: dict[tuple[str, int], str] = {}  # queues that take no messages of clients, and why
         self._noted: dict[tuple[str, int], int] = {}  # where queues of nodes end, as the home knows
         self._note_due_ms = 0
         self._unloaded: list[Any] = []  # parked records of nodes that are away since the start
@@ -178,6 +185,7 @@ class NodeGroup:
             )
             if any(not node.queues.is_loaded for node in self.others):
                 self.log.end_offset = max(self.log.end_offset, self._reserved)
+            self._open_started()
             for row in parked:
                 self._take_parked(row)
         except BaseException:
@@ -194,10 +202,11 @@ class NodeGroup:
         url: str,
         begin: Begin | None = None,
     ) -> TableNode:
-        def is_ours(topic: str, queue_id: int) -> bool:
-            return number == self.assigned.get((topic, queue_id), HOME)
+        def is_ours(topic: str, queue_id: int, next_offset: int) -> bool:
+            key = topic, queue_id
+            return number == self.assigned.get(key, HOME) and next_offset > self._starts.get(key, -1)
 
-        queues = TableQueues(database, number, self.by_key, is_ours)
+        queues = TableQueues(database, number, self.by_key, is_ours, lambda *key: self._starts.get(key, 0))
         row = known.get(number)
         kind, state = (NodeKind.NORMAL, NodeState.READ_WRITE) if row is None else _mode_of(row)
         host = parse(url).host or name
@@ -219,6 +228,12 @@ class NodeGroup:
             raise
         for topic, queue_id in queues if not node.queues.is_loaded else ():
             node.queues.open(topic, queue_id).next_offset = self._noted[topic, queue_id]
+
+    def _open_started(self) -> None:
+        """Open the queues whose table was taken, and that have no other one yet."""
+        for topic, queue_id in self._starts:
+            node = self.nodes[self.assigned.get((topic, queue_id), HOME)]
+            node.queues.open(topic, queue_id)
 
     def _load(self, node: TableNode) -> None:
         """Read the queues of a node that was away at the start, and answers now."""
@@ -268,6 +283,21 @@ class NodeGroup:
         waiting = [node.durable_end for node in self.nodes.values() if node.durable_end < node.writer.end_offset]
         return min(waiting, default=self.log.end_offset)
 
+    def read_from(self, replicas: Sequence[ReplicaDatabase]) -> None:
+        """Read what replicas have from them. InvalidParameter: there is no such node."""
+        by_name = {node.name: node for node in self.nodes.values()}
+        for given in replicas:
+            if given.name not in by_name:
+                raise InvalidParameter(
+                    f"found a replica of the node {given.name}, expected one of {', '.join(by_name)}: correct its name"
+                )
+            by_name[given.name].reader.replica = TableReplica(given, by_name[given.name].database)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether the home has to note something."""
+        return bool(self._changes)
+
     # Where queues are.
 
     def node_of(self, queue: TableQueue) -> TableNode:
@@ -282,12 +312,14 @@ class NodeGroup:
             queue = node.queues.open(topic, queue_id)
             if node is not self.home and (topic, queue_id) not in self.assigned:
                 self.assigned[topic, queue_id] = node.number
-                self._changes.append((topic, queue_id, node.number))
+                self._changes.append(QueueChange(topic, queue_id, node.number))
         return queue
 
     def why_closed(self, topic: str, queue_id: int, now_ms: int) -> str | None:
         """Return why clients cannot send to a queue; None: they can."""
         self.now_ms = now_ms
+        if (topic, queue_id) in self.closed:
+            return self.closed[topic, queue_id]
         if kind_of(topic) is None:
             return None
         queue = self.by_key.get((topic, queue_id))
@@ -328,18 +360,61 @@ class NodeGroup:
         for key in gone:
             del self.assigned[key]
             self._noted.pop(key, None)
-        if gone:
-            self._changes.append((topic, None, None))
+        started = [key for key in self._starts if key[0] == topic]
+        for key in started:
+            del self._starts[key]
+        if gone or started:
+            self._changes.append(QueueChange(topic, start_offset=0 if started else None))
+
+    def release_table(self, topic: str, queue_id: int, end_offset: int, to: str | None) -> Callable[[], bool]:
+        """Take its table from a queue that ends there, and let it go on without its messages, on another node if `to`
+        names one; return what tells whether the databases have that. ServiceNotAvailable: not now."""
+        queue = self.by_key[topic, queue_id]
+        node = self.nodes[queue.node]
+        node.writer.forget_committed()
+        target = node if to is None else next(one for one in self.nodes.values() if one.name == to)
+        if any(one.away is not None for one in (self.home, node, target)) or queue.waiting:
+            raise ServiceNotAvailable("found commits that wait, or a node that is away, expected none: try again later")
+        if queue.next_offset != end_offset:
+            raise ServiceNotAvailable(
+                f"found new messages in {topic}/{queue_id}, expected none after {end_offset}: try again later"
+            )
+        old = node.queues.detach(queue)
+        queue.node = target.number
+        change = QueueChange(topic, queue_id, target.number, end_offset)
+        self._starts[topic, queue_id] = end_offset
+        self.assigned.pop((topic, queue_id), None)
+        self._noted.pop((topic, queue_id), None)
+        if target is not self.home:
+            self.assigned[topic, queue_id] = target.number
+        self._changes.append(change)
+        self._detached.append((change, node, old))
+
+        def is_saved() -> bool:
+            self._release_detached()
+            return not any(one is change for one in self._changes)
+
+        return is_saved
+
+    def _release_detached(self) -> None:
+        """Release tables once the home knows that their queues go on without them: only then they may be emptied."""
+        for one in self._detached[:]:
+            change, node, old = one
+            if not any(waiting is change for waiting in self._changes):
+                self._detached.remove(one)
+                if old.number:
+                    node.writer.release_table(old)
 
     # Commits.
 
     def begin_flush(self) -> Callable[[], int]:
         """Return a function for any thread: all nodes commit what is appended now; what a node cannot is parked."""
         home = self.home.writer.begin_commit()
-        if len(self.nodes) == 1:
+        if len(self.nodes) == 1 and not self._changes:
             return home
         changes, ends = self._changes[:], self._ends_to_note()
-        reserved = None if self.log.end_offset <= self._reserved else self.log.end_offset + RESERVED_SIZE
+        is_reserved = len(self.nodes) == 1 or self.log.end_offset <= self._reserved
+        reserved = None if is_reserved else self.log.end_offset + RESERVED_SIZE
         commits = [
             (node, node.writer.begin_commit(), node.writer.appended()[:])
             for node in self.others
@@ -381,7 +456,7 @@ class NodeGroup:
 
     def _save_changes(
         self,
-        changes: Sequence[tuple[str, int | None, int | None]],
+        changes: Sequence[QueueChange],
         ends: Mapping[tuple[str, int], int],
         reserved: int | None,
     ) -> None:
@@ -397,14 +472,7 @@ class NodeGroup:
             self._reserved = reserved or self._reserved
 
         with self.home.database.transaction(saved) as connection:
-            for topic, queue_id, node in changes:
-                if queue_id is None:
-                    connection.execute(delete(ASSIGNMENT).where(ASSIGNMENT.c.topic == topic))
-                    continue
-                mine = and_(ASSIGNMENT.c.topic == topic, ASSIGNMENT.c.queue_id == queue_id)
-                connection.execute(delete(ASSIGNMENT).where(mine))
-                row = {"topic": topic, "queue_id": queue_id, "node": node, "next_offset": 0}
-                connection.execute(insert(ASSIGNMENT), row)
+            save_changes(connection, self.home.database, changes, has_nodes=len(self.nodes) > 1)
             for (topic, queue_id), end in ends.items():
                 mine = and_(ASSIGNMENT.c.topic == topic, ASSIGNMENT.c.queue_id == queue_id)
                 connection.execute(update(ASSIGNMENT).where(mine).values(next_offset=end))
@@ -442,6 +510,10 @@ class NodeGroup:
 
         StoreError: the home does not answer.
         """
+        for node in self.nodes.values():
+            if node.reader.replica is not None:
+                node.reader.replica.look()
+        self._release_detached()
         if len(self.nodes) == 1:
             return
         for node in self.others:
@@ -488,6 +560,8 @@ class NodeGroup:
     def close(self) -> None:
         """Close all databases."""
         for node in self.nodes.values():
+            if node.reader.replica is not None:
+                node.reader.replica.close()
             node.database.close()
 
 

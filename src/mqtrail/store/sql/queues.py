@@ -35,11 +35,13 @@ class WaitingRecord(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class TableQueue(QueueState):
-    """A queue. node: number of its node. number: of its message table; 0 until its first commit. waiting: its last
-    records, which no committed row holds yet."""
+    """A queue. node: number of its node. number: of its message table; 0 until its first commit. born_offset: physical
+    offset of its first record; -1: it had a table at the start. waiting: its last records, which no committed row holds
+    yet."""
 
     node: int = HOME
     number: int = 0
+    born_offset: int = -1
     use: QueueUse = QueueUse.USED
     table: Table | None = None
     first_offset: int = 0
@@ -71,10 +73,12 @@ class TableQueues:
         database: Database,
         node: int,
         by_key: dict[tuple[str, int], TableQueue],
-        is_ours: Callable[[str, int], bool],
+        is_ours: Callable[[str, int, int], bool],
+        start_of: Callable[[str, int], int],
     ) -> None:
-        """is_ours: whether a queue that has a table here is still this node's; otherwise its topic was deleted. A
-        database that is away is loaded later."""
+        """is_ours: whether a table here that ends at an offset is still that of its queue; otherwise its topic was
+        deleted, or the queue goes on elsewhere. start_of: where a queue without a table begins. A database that is away
+        is loaded later."""
         self._database = database
         self._node = node
         self._table_count = 0
@@ -83,6 +87,7 @@ class TableQueues:
         self.free: deque[int] = deque()
         self.released: list[TableQueue] = []
         self._is_ours = is_ours
+        self._start_of = start_of
         self.is_loaded = False
         if database.away is None:
             self.load()
@@ -92,14 +97,14 @@ class TableQueues:
         rows = self._database.rows(select(QUEUE).order_by(QUEUE.c.id))
         self.is_loaded = True
         for queue in self.by_key.values():
-            if queue.node == self._node:
-                queue.next_offset = 0  # of those without a table
+            if queue.node == self._node:  # of those without a table
+                queue.first_offset = queue.next_offset = self._start_of(queue.topic, queue.queue_id)
         for row in rows:
             self._table_count = row.id
             if row.state == QueueUse.FREE:
                 self.free.append(row.id)
                 continue
-            is_used = row.state == QueueUse.USED and self._is_ours(row.topic, row.queue_id)
+            is_used = row.state == QueueUse.USED and self._is_ours(row.topic, row.queue_id, row.next_offset)
             known = self.by_key.get((row.topic, row.queue_id)) if is_used else None
             queue = known or self._make(row.topic, row.queue_id)
             queue.number, queue.table, queue.use = row.id, message_table(row.table_name), QueueUse(row.state)
@@ -121,6 +126,7 @@ class TableQueues:
         if queue is None:
             refuse_bad_name(topic)
             queue = self.by_key[topic, queue_id] = self._make(topic, queue_id)
+            queue.first_offset = queue.next_offset = self._start_of(topic, queue_id)
         return queue
 
     def allot(self, connection: Connection, queues: Sequence[TableQueue]) -> Allotment:
@@ -151,6 +157,17 @@ class TableQueues:
             self.by_number.pop(queue.number, None)
         return queues
 
+    def detach(self, queue: TableQueue) -> TableQueue:
+        """Take its table from a queue without waiting records; return who has it then, to be released."""
+        assert not queue.waiting
+        old = self._make(queue.topic, queue.queue_id)
+        old.number, old.table, old.use = queue.number, queue.table, QueueUse.RELEASED
+        old.first_offset, old.next_offset = queue.first_offset, queue.next_offset
+        self.by_number.pop(queue.number, None)
+        queue.number, queue.table, queue.born_offset = 0, None, -1
+        queue.first_offset = queue.next_offset
+        return old
+
     def ids(self, topic: str) -> list[int]:
         """Return the ids of the topic's queues, sorted."""
         return sorted(queue_id for name, queue_id in self.by_key if name == topic)
@@ -169,7 +186,13 @@ def save(connection: Connection, queue: TableQueue, number: int, next_offset: in
     connection.execute(
         update(QUEUE)
         .where(QUEUE.c.id == number)
-        .values(state=queue.use, topic=queue.topic, queue_id=queue.queue_id, next_offset=next_offset)
+        .values(
+            state=queue.use,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            first_offset=queue.first_offset,
+            next_offset=next_offset,
+        )
     )
 
 

@@ -1,23 +1,25 @@
 """Reading: committed rows from their tables, later records from memory.
 
-A read does not look for rows at or behind `stored_end`, even if they are there: a commit may be under way.
+A read does not look for rows at or behind `stored_end`, even if they are there: a commit may be under way. Rows that
+another thread fetches may come from a replica, as far as that has them.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Row, Select, Table, select
 
 from mqtrail.wire import check_record, decode_head, index_key_hash, properties_text
 
-from ..base import GetStatus, IndexQueryResult, ReadResult
+from ..base import GetStatus, IndexQueryResult, NodeFetch, ReadResult
 from ..commitlog.indexer import keys_of
 from ..commitlog.lookup import COUNT_MAX, RECORDS_MAX
 from .database import Database
 from .queues import TableQueue, TableQueues, WaitingRecord
+from .replica import TableReplica
 from .rows import queue_offset_of, record_of
 from .schema import KEY, PLACE, UNQUEUED
 
@@ -33,7 +35,7 @@ class Fetched(NamedTuple):
     """Rows that were read ahead. end: queue offset up to which they are all that were asked for."""
 
     end: int
-    rows: list[Row[Any]]
+    rows: Sequence[Row[Any]]
 
 
 FetchKey = tuple[TableQueue, int, int, frozenset[int] | None]
@@ -46,32 +48,43 @@ def _rows_of(table: Table, stop: int, tags_codes: frozenset[int] | None, count: 
 
 
 class TableReader:
-    """Reads one store. appended: all records that are not committed, in order, also those in no queue."""
+    """Reads one database. appended: all records that are not committed, in order, also those in no queue. replica: has
+    what it has, later."""
 
     def __init__(self, database: Database, queues: TableQueues, appended: Callable[[], list[WaitingRecord]]) -> None:
         self._database = database
         self._queues = queues
         self._appended = appended
         self._fetched: OrderedDict[FetchKey, Fetched] = OrderedDict()
+        self.replica: TableReplica | None = None
+
+    def is_on_replica(self, queue: TableQueue, queue_offset: int) -> bool:
+        """Return whether the replica has that row of a queue."""
+        return self.replica is not None and queue_offset < self.replica.end_of(queue)
 
     def begin_fetch(
         self, queue: TableQueue, queue_offset: int, count_max: int, tags_codes: frozenset[int] | None
     ) -> Callable[[], None] | None:
         """Return a function for another thread that fetches the first rows of such a read; None: it needs none."""
         stop = min(queue_offset + max(SCAN_MAX, count_max), queue.stored_end)
+        replica = self.replica if self.is_on_replica(queue, queue_offset) else None
+        if replica is not None:
+            stop = min(stop, replica.end_of(queue))
         if queue.table is None or not queue.first_offset <= queue_offset < stop:
             return None
         count = min(count_max, ROWS_A_QUERY)
         query = _rows_of(queue.table, stop, tags_codes, count).where(queue.table.c.id >= queue_offset)
 
-        def fetch() -> None:
-            rows = self._database.rows_apart(query)
+        def keep(rows: Sequence[Row[Any]]) -> None:
             end = rows[-1].id + 1 if len(rows) == count else stop
             self._fetched[queue, queue_offset, count, tags_codes] = Fetched(end, rows)
             while len(self._fetched) > FETCHED_MAX:
                 self._fetched.popitem(last=False)
 
-        return fetch
+        if replica is None:
+            return lambda: keep(self._database.rows_apart(query))
+        least = min(count, stop - queue_offset) if tags_codes is None else 0
+        return NodeFetch(replica.thread, lambda: keep(replica.rows(query, queue, queue_offset, least)))
 
     def read(
         self,

@@ -12,7 +12,7 @@ from mqtrail.wire import InvalidParameter
 
 from ..errors import StoreError
 from .database import Database
-from .engines import CLOCKS, parse
+from .engines import CLOCKS, parse, shown_url
 from .schema import ASSIGNMENT, HOME, HOME_NAME, NODE, NODES, PARKED, NodeKind, NodeState, has_nodes
 
 NAME_LENGTH_MAX: Final = 40
@@ -54,7 +54,7 @@ def register(home: Database, home_url: str, others: Sequence[tuple[str, str]]) -
             _forget(connection, known.pop(name))
         number = max((row.number for row in known.values()), default=HOME - 1)
         for name, url in [(HOME_NAME, home_url), *others]:
-            shown = parse(url).render_as_string(hide_password=True)
+            shown = shown_url(parse(url))
             if name in known:
                 connection.execute(update(NODE).where(NODE.c.name == name).values(url=shown))
                 continue

@@ -15,6 +15,8 @@ A store with several databases (nodes) also has these, all but the last one on t
     mqtrail_parked      records for a node that was away when they were to be committed
     mqtrail_member      on a node: one row, which node of which store it is
 
+The first one also has mqtrail_start once a table was taken from a queue: where that queue goes on without it.
+
 Message tables have one column per field of a record, so that they can be read with SQL. `msg_id`, `tag` and `msg_keys`
 repeat properties for that purpose; the store itself does not read them.
 """
@@ -180,6 +182,16 @@ MEMBER: Final = Table(
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("name", String(40), nullable=False),
     Column("store", String(255), nullable=False),
+    **OPTIONS,
+)
+
+
+START: Final = Table(
+    "mqtrail_start",
+    MetaData(),
+    Column("topic", String(255), primary_key=True),
+    Column("queue_id", Integer, primary_key=True, autoincrement=False),
+    Column("start_offset", LONG, nullable=False),  # a table of the queue that ends here or before is not its any more
     **OPTIONS,
 )
 

@@ -38,6 +38,7 @@ from .appending import TableAppender
 from .database import Apart, Database, in_turns
 from .node_reading import NodesReader
 from .nodes import NodeDatabase, NodeGroup, TableNode
+from .replica import ReplicaDatabase
 from .schema import HOME
 
 Appending = Callable[[Sequence[PendingRecord], int], list[Appended]]
@@ -77,7 +78,8 @@ class SqlStore:
     """See the module. disk: the broker's folder, which has its lock and the files of timers.
 
     config: its settings of segments, queue files and index have no effect here. apart: runs what the caller's thread
-    asks a server, and limits the time; None: nothing limits it. nodes: further databases for queues.
+    asks a server, and limits the time; None: nothing limits it. nodes: further databases for queues. replicas: from
+    which messages are read too, at most one of each node.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class SqlStore:
         config: CommitLogConfig | None = None,
         apart: Apart | None = None,
         nodes: Sequence[NodeDatabase] = (),
+        replicas: Sequence[ReplicaDatabase] = (),
     ) -> None:
         self.config = config or CommitLogConfig()
         self._disk = disk
@@ -104,6 +107,7 @@ class SqlStore:
             raise
         try:
             self._start(unclean, url, nodes)
+            self._nodes.read_from(replicas)
         except BaseException:
             self.abandon()
             raise
@@ -266,13 +270,55 @@ class SqlStore:
         return {node.name: node.away for node in self._nodes.others if node.away is not None}
 
     @property
+    def away_replicas(self) -> Mapping[str, str]:
+        """Names of the nodes whose replica cannot be read at present, and why. Their messages are read from them."""
+        found = {node.name: node.reader.replica for node in self._nodes.nodes.values()}
+        return {name: one.away for name, one in found.items() if one is not None and one.away is not None}
+
+    @property
     def closes_queues(self) -> bool:
-        """Whether it has several nodes."""
-        return len(self._nodes.nodes) > 1
+        """Whether it has several nodes, or queues that an operator has closed."""
+        return len(self._nodes.nodes) > 1 or bool(self._nodes.closed)
 
     def why_closed(self, topic: str, queue_id: int, now_ms: int) -> str | None:
-        """Return why clients cannot send to a queue now: its node is away, read-only or closed. None: they can."""
+        """Return why clients cannot send to a queue now: its node is away, read-only or closed, or an operator has
+        closed the queue itself. None: they can."""
         return self._nodes.why_closed(topic, queue_id, now_ms) if self.closes_queues else None
+
+    # What operators do with queues. None of it is of the contract.
+
+    @property
+    def node_names(self) -> list[str]:
+        """The names of all nodes, the home first."""
+        return [node.name for node in self._nodes.nodes.values()]
+
+    def node_of(self, topic: str, queue_id: int) -> str | None:
+        """Return the name of the node that a queue is on; None: there is no such queue."""
+        queue = self._queues.get((topic, queue_id))
+        return None if queue is None else self._nodes.node_of(queue).name
+
+    def has_table(self, topic: str, queue_id: int) -> bool:
+        """Return whether a queue has a table, or gets one with the next commit."""
+        queue = self._queues.get((topic, queue_id))
+        return queue is not None and bool(queue.number or queue.waiting)
+
+    def is_closed(self, topic: str, queue_id: int) -> bool:
+        """Return whether `close_queue` closed a queue."""
+        return (topic, queue_id) in self._nodes.closed
+
+    def close_queue(self, topic: str, queue_id: int, why: str | None) -> None:
+        """Let a queue take no messages of clients, until it is opened again (why None) or the store is."""
+        self._nodes.closed.pop((topic, queue_id), None)
+        if why is not None:
+            self._nodes.closed[topic, queue_id] = why
+
+    def release_table(self, topic: str, queue_id: int, end_offset: int, to: str | None = None) -> Callable[[], bool]:
+        """Take its table from a queue that ends at an offset; it goes on from there, on the node `to` if that is named.
+        Its messages are removed. Return what tells whether that is committed: a flush does it.
+
+        ServiceNotAvailable: not now, for example because the queue has got messages.
+        """
+        return self._nodes.release_table(topic, queue_id, end_offset, to)
 
     def begin_batch(self, topic: str, queue_id: int) -> RecordBatch:
         """Return an empty batch; see the contract."""
@@ -323,10 +369,14 @@ class SqlStore:
         if queue is None or self.away is not None:
             return None
         node = self._nodes.node_of(queue)
-        if node.away is not None or not node.database.runs_apart:
+        if not node.database.runs_apart or not node.queues.is_loaded:
+            return None
+        if node.away is not None and not node.reader.is_on_replica(queue, queue_offset):
             return None
         fetch = self._reader.begin_fetch(queue, queue_offset, count_max, tags_codes)
-        return fetch if fetch is None or node.number == HOME else NodeFetch(node.name, fetch)
+        if fetch is None or node.number == HOME or isinstance(fetch, NodeFetch):
+            return fetch
+        return NodeFetch(node.name, fetch)
 
     def read_at(self, physical_offset: int) -> bytes:
         """Return the record that starts there. QueryNotFound: there is none."""
@@ -455,7 +505,7 @@ class SqlStore:
         try:
             if self.fault is None:
                 self._nodes.note_ends_now()
-                if self.closes_queues or self._nodes.home.writer.waits_for_commit:
+                if len(self._nodes.nodes) > 1 or self._nodes.has_changes or self._nodes.home.writer.waits_for_commit:
                     self.flush()
                 self._disk.remove(UNCLEAN_FILE)
         except StoreAway as error:

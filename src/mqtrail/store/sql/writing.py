@@ -78,6 +78,8 @@ class RowWriter:
             self.flushed_offset = written[0].physical_offset
         for one in written:
             if one.queue is not None:
+                if not one.queue.number and one.queue.born_offset < 0:
+                    one.queue.born_offset = one.physical_offset
                 one.queue.next_offset += 1
                 one.queue.waiting.append(one)
             self.waiting_size += len(one.record)
@@ -91,6 +93,11 @@ class RowWriter:
         released = self._queues.release(topic)
         self._to_release += released
         self._queues.released += released
+
+    def release_table(self, queue: TableQueue) -> None:
+        """Empty the table of what TableQueues.detach returned; the next commit records that in the database."""
+        self._to_release.append(queue)
+        self._queues.released.append(queue)
 
     def forget_committed(self) -> None:
         """Remove from memory what the database has. Only the caller's thread does so: its reads use both."""
@@ -132,7 +139,7 @@ class RowWriter:
             if self._batch:
                 self._queues.allotted(self._allotment)
                 self._committed.append(self._batch)
-                self.flushed_offset = self._stored_end = self._batch[-1].end_offset
+                self.flushed_offset = self._stored_end = self._database.end_offset = self._batch[-1].end_offset
                 self._batch, self._allotment, self._in_doubt = [], Allotment({}, []), False
 
         try:

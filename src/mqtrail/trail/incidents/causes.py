@@ -56,6 +56,15 @@ CAUSES: tuple[IncidentCause, ...] = (
         "Compare what was deployed with the version before; roll it back.",
     ),
     IncidentCause(
+        "MASTER_CHANGED",
+        (*SENDING, "WAITS", "DELIVERED_TWICE", "DELAYS_LATE"),
+        ("broker",),
+        "another broker of the group became master",
+        "Find what happened to the master before: its log and its machine at that time. `mqtrail trace` of an example "
+        "shows who took over when.",
+        facts=("master_changed",),
+    ),
+    IncidentCause(
         "BROKER_RESTARTED",
         (*SENDING, "WAITS", "DELIVERED_TWICE", "DELAYS_LATE"),
         ("broker",),
@@ -175,4 +184,5 @@ CAUSES: tuple[IncidentCause, ...] = (
 )
 """Every cause. The order decides if several apply."""
 
+MASTER_CHANGED = next(cause for cause in CAUSES if cause.name == "MASTER_CHANGED")
 BY_NAME = {cause.name: cause for cause in (*CAUSES, NO_SINGLE_CAUSE)}

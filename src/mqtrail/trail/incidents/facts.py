@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..kinds import quoted
 from .cases import DIMENSIONS, Ask
-from .causes import CAUSES, NO_SINGLE_CAUSE, IncidentCause
+from .causes import CAUSES, MASTER_CHANGED, NO_SINGLE_CAUSE, SENDING, IncidentCause
 from .contrast import Condition, Explanation, where
 from .neighbours import Neighbour
 
@@ -40,7 +41,7 @@ class Units:
 def cause_of(symptom: str, found: Explanation, units: Units, beside: Sequence[Neighbour]) -> IncidentCause:
     """Return the first cause that applies and has its evidence."""
     if not found.conditions:
-        return NO_SINGLE_CAUSE
+        return MASTER_CHANGED if symptom in SENDING and _are_of_changed(units, beside) else NO_SINGLE_CAUSE
     leading = {one.dimension for one in found.conditions}
     for cause in CAUSES:
         if symptom not in cause.symptoms or not leading & set(cause.dimensions):
@@ -52,6 +53,33 @@ def cause_of(symptom: str, found: Explanation, units: Units, beside: Sequence[Ne
         if all(_holds(fact, found, units, beside) for fact in cause.facts):
             return cause
     return NO_SINGLE_CAUSE
+
+
+def _are_of_changed(units: Units, beside: Sequence[Neighbour]) -> bool:
+    """Whether nearly all bad units are of brokers whose master changed.
+
+    The brokers of a cluster can be of one group: then no condition tells bad units from others.
+    """
+    changed = _changed_brokers(units, beside)
+    if not changed:
+        return False
+    [(of_changed, every)] = units.ask(
+        f"""SELECT count(*) FILTER (broker IN ({quoted(changed)})), count(*) FILTER (broker <> '') FROM {units.table}
+        WHERE {units.in_time} AND {units.is_bad}"""
+    )
+    return bool(every) and of_changed >= KNOWN_SHARE * every
+
+
+def _changed_brokers(units: Units, beside: Sequence[Neighbour]) -> set[str]:
+    """Return the names of brokers whose master changed, and their addresses: a failed try may only know that."""
+    names = {one.about.value for one in beside if one.kind == "MASTER_CHANGED"}
+    if not names:
+        return names
+    rows = units.ask(
+        f"""SELECT DISTINCT unnest([address, before_address]) FROM broker_events
+        WHERE event_broker_name IN ({quoted(sorted(names))})"""
+    )
+    return names | {address for (address,) in rows if address}
 
 
 def unknown_dimensions(units: Units, conditions: Sequence[Condition]) -> tuple[str, ...]:
@@ -74,6 +102,9 @@ def _is_known(units: Units, conditions: Sequence[Condition], name: str) -> bool:
 
 def _holds(fact: str, found: Explanation, units: Units, beside: Sequence[Neighbour]) -> bool:
     match fact:
+        case "master_changed":
+            brokers = {one.value for one in found.conditions if one.dimension == "broker"}
+            return bool(brokers & _changed_brokers(units, beside))
         case "broker_changed":
             return any(one.kind in ("BROKER_SILENT", "QUEUE_RECREATED") for one in beside)
         case "clients_change_often":

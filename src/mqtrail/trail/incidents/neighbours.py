@@ -2,8 +2,8 @@
 
     neighbours    temporary table: cluster, at_ms, kind, dimension, value (of what the change concerns), detail
 
-Inputs, by name: clients, samples, group_offsets, subscriptions, queue_ranges, gaps, client_records. Keyframes repeat
-what is known; repeated rows are no changes.
+Inputs, by name: clients, samples, group_offsets, subscriptions, queue_ranges, gaps, client_records, broker_events.
+Keyframes repeat what is known; repeated rows are no changes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..broker_events import BROKER_EVENTS, MASTER_EVENTS, distinct_events_sql
 from ..clocks import host_of
-from ..kinds import literal
+from ..kinds import literal, quoted
 from .cases import Ask
 from .contrast import Condition
 from .settings import MINUTE_MS
@@ -24,6 +25,7 @@ _KIND_TEXTS = {
     "CLIENT_LEFT": "clients left",
     "CLIENT_STARTED": "clients started",
     "BROKER_SILENT": "samples without an answer",
+    "MASTER_CHANGED": "changes of the master",
     "QUEUE_RECREATED": "queues began again at a lower offset",
     "OFFSET_MOVED_BACK": "offsets were moved back",
     "SUBSCRIPTION_CHANGED": "subscriptions changed",
@@ -53,7 +55,7 @@ class Neighbour:
 
 def make_neighbours(ask: Ask, from_ms: int, to_ms: int) -> None:
     """Create the table neighbours of [from_ms, to_ms)."""
-    parts = " UNION ALL ".join((_CAME, _LEFT, _STARTED, _SILENT, _RECREATED, _MOVED_BACK, _SUBSCRIBED))
+    parts = " UNION ALL ".join((_CAME, _LEFT, _STARTED, _SILENT, _MASTER, _RECREATED, _MOVED_BACK, _SUBSCRIBED))
     ask(
         f"""CREATE OR REPLACE TEMP TABLE neighbours AS
         WITH keyframes AS (SELECT cluster, sampled_ms FROM samples WHERE what = 'SAMPLE' AND keyframe_ms = sampled_ms),
@@ -79,6 +81,10 @@ _SILENT = """
 SELECT cluster, min(sampled_ms), 'BROKER_SILENT', 'broker', broker_name, any_value(reason)
 FROM samples WHERE what IN ('OFFSETS', 'GROUPS') AND status = 'FAILED' AND broker_name <> ''
 GROUP BY cluster, broker_name, what, seen_ms"""
+_MASTER = f"""
+SELECT cluster, event_ms, 'MASTER_CHANGED', 'broker', event_broker_name, address
+FROM ({distinct_events_sql(BROKER_EVENTS.name)}) AS of_brokers
+WHERE event IN ({quoted(MASTER_EVENTS)}) AND (before_id <> '' OR before_address <> '')"""
 _RECREATED = """
 SELECT cluster, detected_ms, 'QUEUE_RECREATED', 'broker', broker_name, topic || '/' || queue_id
 FROM gaps WHERE reason = 'RECREATED'
@@ -100,17 +106,17 @@ WHERE c.change = 'SEEN' AND (c.first_ms = c.sampled_ms OR {_NOT_REPEATED})"""
 def neighbours_of(
     ask: Ask, cluster: str, about: Sequence[Condition], begin_ms: int, end_ms: int
 ) -> tuple[Neighbour, ...]:
-    """Return the changes of these hosts, groups and brokers from shortly before the begin until the end."""
-    if not about:
-        return ()
+    """Return the changes of these hosts, groups and brokers from shortly before the begin until the end, and changes of
+    any master: where all messages are of one broker, nothing names it."""
     from_ms = begin_ms - BEFORE_MS
     earlier_ms = from_ms - (end_ms - from_ms)
-    places = ", ".join(f"({literal(one.dimension)}, {literal(one.value)})" for one in about)
+    places = ", ".join(f"({literal(one.dimension)}, {literal(one.value)})" for one in about) or "('', '')"
     rows = ask(
         f"""SELECT kind, dimension, value, count(*) FILTER (at_ms >= {from_ms}) AS n,
           count(*) FILTER (at_ms < {from_ms}), min(at_ms) FILTER (at_ms >= {from_ms}),
           min_by(detail, at_ms) FILTER (at_ms >= {from_ms})
-        FROM neighbours WHERE cluster = {literal(cluster)} AND (dimension, value) IN (VALUES {places})
+        FROM neighbours WHERE cluster = {literal(cluster)}
+          AND ((dimension, value) IN (VALUES {places}) OR kind = 'MASTER_CHANGED')
           AND at_ms >= {earlier_ms} AND at_ms < {end_ms}
         GROUP BY kind, dimension, value HAVING n > 0 ORDER BY n DESC, kind, value"""
     )

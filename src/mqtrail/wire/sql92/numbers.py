@@ -104,8 +104,8 @@ def compare(left: Value, right: Value) -> int:
             kind = float
             left, right = float(left or 0), float(right or 0)
     if kind is float:
-        return compare_doubles(left, right)  # type: ignore[arg-type]
-    return int(left > right) - int(left < right)  # type: ignore[operator]
+        return compare_doubles(left, right)  # type: ignore[arg-type]  # both are floats now
+    return int(left > right) - int(left < right)  # type: ignore[operator]  # both are of one kind
 
 
 def _read(text: str, kind: type) -> Value:

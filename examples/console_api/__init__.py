@@ -1,0 +1,1 @@
+"""Asks a console over its HTTP API, with types for every answer."""
