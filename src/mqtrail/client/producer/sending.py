@@ -455,7 +455,7 @@ class _Silence:
         self._look()
 
     def end(self) -> None:
-        """The reply is there, or nobody waits for it any more."""
+        """Stop: the reply arrived, or the caller gave up."""
         self._timer.cancel()
 
 

@@ -102,7 +102,7 @@ class OperatedMember(msgspec.Struct):
 
 
 class OnlineMember(msgspec.Struct):
-    """A client of a group that is online. seen_ms: its last heartbeat; None: its connection stands for it."""
+    """A client of a group that is online. seen_ms: its last heartbeat; None: it is known by its connection alone."""
 
     group: str
     client: str
